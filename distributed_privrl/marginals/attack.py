@@ -64,7 +64,7 @@ def steps_of(transitions: Transitions, *, last_rows_copied: bool = False) -> Ste
     units = transitions.unit_ids
     ends = ends_of(transitions) | np.append(units[1:] != units[:-1], True)
     led_to, begun = transitions.next_observations[:-1], transitions.observations[1:]
-    ends[:-1] |= (led_to != begun).reshape(len(begun), -1).any(axis=1)
+    ends[:-1] |= (led_to != begun).any(axis=tuple(range(1, begun.ndim)))
     begins = np.append(True, ends[:-1])
     places = np.arange(len(transitions))
     times = places - np.maximum.accumulate(np.where(begins, places, 0))

@@ -149,8 +149,8 @@ class TableProgram(Program, Generic[ModelT]):
         """Take up what was released before a resume; see `Program.restore`."""
         if not torch.equal(tensors[_DIGEST], self._digest):
             raise UnsafeError(
-                "bounds, spaces or settings are not those that the counts were made with: bring"
-                " them back, or start a new run"
+                "bounds, spaces, settings or the version of the program are not those that the"
+                " counts were made with: bring them back, or start a new run"
             )
         if COLUMNS in tensors:
             deviation = float(tensors[f"{COLUMNS}.{DEVIATION}"])

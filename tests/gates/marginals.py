@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments.run import RunResult
-from distributed_privrl.marginals import belief
+from distributed_privrl.marginals import belief, program
 from distributed_privrl.marginals.counting import CountWorker
 from distributed_privrl.marginals.plan import integer_sensitivity, score_span
+from distributed_privrl.marginals.tables import CUTS
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.choosing import SecureChooser
@@ -43,11 +44,12 @@ from tests.marginals.programs import (
     resumed,
 )
 from tests.marginals.rows import column_counts, few_columns, group, joint_counts, steps_of
+from tests.marginals.whole import whole_run
 from tests.worlds.intake import Intake
 
 Draw = tuple[str, float]
 """A choice and its scale, or a release and its standard deviation."""
-A, B = (0.0, 0, 0.0, 0.0, False), (3.0, 1, 1.0, 3.0, True)
+B = (3.0, 1, 1.0, 3.0, True)
 
 
 @dataclass
@@ -57,7 +59,7 @@ class Seen:
     Args:
         draws: in order, each with the number of the reserved step that pays for it.
         noisy: what each release gave, and what it was given.
-        raw: what each worker returned.
+        raw: what each worker returned, and what candidates were scored by.
     """
 
     draws: list[tuple[int, Draw]] = field(default_factory=list)
@@ -70,7 +72,7 @@ def watched(ledger: Ledger) -> Iterator[Seen]:
     """Watch the draws of this process, all of one run's stage."""
     seen = Seen()
     choose, add = SecureChooser.choose_exponential, SecureNoise.add_discrete_gaussian
-    columns, tables = CountWorker.columns, CountWorker.tables
+    columns, tables, score = CountWorker.columns, CountWorker.tables, program.score
 
     def note(kind: str, value: float) -> None:
         (entry,) = (one for one in ledger.entries() if one.kind == "rounds")
@@ -96,11 +98,16 @@ def watched(ledger: Ledger) -> Iterator[Seen]:
         seen.raw.extend(answer)
         return [one.copy() for one in answer]
 
+    def spy_score(counts: Any, *given: Any, **about: Any) -> int:
+        seen.raw.append(counts.copy())
+        return score(counts, *given, **about)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SecureChooser, "choose_exponential", spy_choose)
         patch.setattr(SecureNoise, "add_discrete_gaussian", spy_add)
         patch.setattr(CountWorker, "columns", spy_columns)
         patch.setattr(CountWorker, "tables", spy_tables)
+        patch.setattr(program, "score", spy_score)
         yield seen
 
 
@@ -172,7 +179,7 @@ def check_released(place: Intake, result: RunResult, seen: Seen) -> None:
     raw = [given for _, given in seen.noisy] + seen.raw
     secrets = {one.tobytes() for one in raw if one.size > 3 and np.count_nonzero(one) > 2}
     secrets |= {one.astype(np.float64).tobytes() for one in raw if np.count_nonzero(one) > 2}
-    secrets |= {np.array(one.sum()).tobytes() for one in raw if len(one) > 3 and one.sum()}
+    secrets |= {np.array(one.sum()).tobytes() for one in raw if one.size > 3 and one.sum()}
     assert len(secrets) > 20
     found = 0
     folders = [result.directory.path, place.store.root / str(result.released)]
@@ -218,24 +225,18 @@ def gate_moved_counts(_: Path) -> None:
 
 
 def gate_bins_from_what_was_released(_: Path) -> None:
-    """Bins, and the weight of all rows, follow from noisy counts: neighbours have the same."""
-    columns = few_columns()
-    plan = plan_of(columns, epsilon=10.0)
-    asked = []
-    for rows in (steps_of([A, A, A, B]), steps_of([B] * 400)):
+    """Bins, parts and candidates, and all else that is kept, follow from noisy counts.
 
-        class Same(Adds):
-            """Whatever the rows are, the noisy counts are the same."""
-
-            def add_discrete_gaussian(self, values: Any, **about: Any) -> Any:
-                super().add_discrete_gaussian(values, **about)
-                return np.full_like(values, 40 * UNIT_WEIGHT)
-
-        made = program_of(columns, plan)
-        noise: Any = Same()
-        made.step(0, group(rows, columns), noise, 0)
-        made.prepare(1)
-        shapes = [(one.bins.tolist(), one.masses.tolist()) for one in made._belief.shapes]
-        asked.append((shapes, made._belief.total, made._belief._rows.tolist()))
-    for what, one, other in zip(("bins", "the total", "the model's rows"), *asked, strict=True):
-        assert one == other, f"exact counts decide on {what}"
+    One value alone, and rows that are scattered over all values, have the same where the noisy
+    counts are the same.
+    """
+    source = np.random.default_rng(0)
+    scattered = zip(
+        *(source.integers(0, top, 2000).tolist() for top in (41, 2, 21, 41, 2)), strict=True
+    )
+    rows = [(s, a, r / 20, z, bool(ended)) for s, a, r, z, ended in scattered]
+    runs = [whole_run(steps_of(some)) for some in ([(0.0, 0, 0.0, 0.0, False)] * 4, rows)]
+    one, other = (run.decided() for run in runs)
+    for what in one:
+        assert one[what] == other[what], f"exact counts decide on {what}"
+    assert runs[0].kinds == {0, *CUTS}, f"candidates have parts {sorted(runs[0].kinds)} alone"

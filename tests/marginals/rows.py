@@ -42,7 +42,7 @@ def steps_of(
     rows: Sequence[tuple[float, int, float, float, bool]], units: Sequence[int] | None = None
 ) -> Transitions:
     """Return rows (s, a, r, s', terminated) as transitions, each a unit if nothing is said."""
-    state, action, reward, after, ended = (list(part) for part in zip(*rows, strict=True))
+    state, action, reward, after, ended = ([row[part] for row in rows] for part in range(5))
     return Transitions(
         observations=np.array(state, np.float32)[:, None],
         actions=np.array(action, np.int64),

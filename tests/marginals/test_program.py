@@ -276,10 +276,14 @@ def test_counts_of_other_columns_are_not_taken_up() -> None:
         STATE, ACTION, step_bounds(high=6.0, step=2.0), next_observation="absolute"
     )
     assert wider.sizes == COLUMNS.sizes
-    with pytest.raises(UnsafeError, match="bounds, spaces or settings"):
+    with pytest.raises(
+        UnsafeError, match="bounds, spaces, settings or the version of the program are not"
+    ):
         program_of(wider, PLAN).restore(half.tensors(), 2)
     for changed in ({"most_cells": 201}, {"model_cells": 7}, {"given": (0,)}, {"rows": 501}):
-        with pytest.raises(UnsafeError, match="bounds, spaces or settings"):
+        with pytest.raises(
+            UnsafeError, match="bounds, spaces, settings or the version of the program are not"
+        ):
             program_of(COLUMNS, PLAN, **changed).restore(half.tensors(), 2)
 
 

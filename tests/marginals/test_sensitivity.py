@@ -5,12 +5,12 @@ Workers, program, plan and scores are the package's own; the bounds are those th
 
 import itertools
 import math
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
 
 from distributed_privrl.marginals.plan import (
     MarginalsPlan,
@@ -18,12 +18,13 @@ from distributed_privrl.marginals.plan import (
     score_span,
 )
 from distributed_privrl.marginals.scores import score
-from distributed_privrl.marginals.step_tables import step_columns
 from distributed_privrl.marginals.tables import CUTS, JointCount, blocks, parts_of
 from distributed_privrl.marginals.workload import LARGEST_WEIGHT
+from distributed_privrl.privacy.events import BoundedRangeEvent, DiscreteGaussianEvent
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import Relation
 from tests.marginals.neighbours import (
+    ABSENT,
     ALL,
     CAP,
     COLUMNS,
@@ -46,7 +47,8 @@ from tests.marginals.programs import (
     released_columns,
     resumed,
 )
-from tests.marginals.rows import group, joint_counts, step_bounds, steps_of
+from tests.marginals.rows import group, joint_counts, steps_of
+from tests.marginals.whole import SETTINGS, WIDE, WholeRun, whole_run, wide_plan
 
 RELATIONS = [Relation.REPLACE_WITH_NULL, Relation.ADD_OR_REMOVE, Relation.REPLACE_ONE]
 
@@ -169,13 +171,6 @@ def test_one_unit_can_move_two_scores_by_all_that_a_choice_is_charged_for() -> N
     assert max(moves) - min(moves) == score_span(Relation.ADD_OR_REMOVE)
 
 
-WIDE = step_columns(
-    Box(0, 40, (1,)),
-    Discrete(2),
-    step_bounds(high=40.0, reward=0.05),
-    next_observation="absolute",
-)
-"""Numbers of 41 and 21 values, so that parts of all kinds may be counted."""
 FAR: tuple[Unit, ...] = (
     ((0.0, 0, 0.0, 40.0, False),),
     ((40.0, 1, 1.0, 0.0, True),) * 3,
@@ -189,7 +184,7 @@ def wide_scores(units: Data, workers: int = 1) -> tuple[list[int], list[JointCou
     """Return the scores of all candidates of the wide table, and what they are of."""
     chooser = Chooses()
     plan = plan_of(WIDE, relation="add_or_remove", epsilon=2.0)
-    program = program_of(WIDE, plan, chooser, rows=2000, most_cells=2000, model_cells=10**6)
+    program = program_of(WIDE, plan, chooser, **SETTINGS)
     resumed(program, released_columns(WIDE, units=400, deviation=0.2 * UNIT_WEIGHT))
     program.prepare(1)
     open_ = program._belief.worth_counting()
@@ -209,6 +204,61 @@ def test_parts_of_all_kinds_move_scores_by_what_is_charged_at_most() -> None:
             widths.append(max(moves) - min(moves))
     assert max(widths) <= span
     assert max(widths) > 0.6 * span
+
+
+@cache
+def whole(units: Data, relation: Relation) -> WholeRun:
+    """Return a whole run on units, of whom one with more rows than two weighs as one with two."""
+    return whole_run(table(units), relation.value, cap=2, workers=2)
+
+
+def shares_of_charges(
+    one: WholeRun, other: WholeRun, relation: Relation
+) -> Iterator[tuple[str, float]]:
+    """Yield how far all that was drawn from moved, as a share of what its event charges."""
+    releases = iter(zip(one.noise.asked, other.noise.asked, strict=True))
+    choices = iter(zip(one.chooser.asked, other.chooser.asked, strict=True))
+    span = score_span(relation)
+    for step in wide_plan(relation.value).releases:
+        for event in step.events:
+            for _ in range(event.count):
+                if isinstance(event, DiscreteGaussianEvent):
+                    (x, deviation, _), (y, *_) = next(releases)
+                    assert deviation >= event.noise_multiplier * event.sensitivity
+                    kind = "joint" if step.columns is None else "columns"
+                    yield kind, float(np.linalg.norm(x - y)) / event.sensitivity
+                else:
+                    assert isinstance(event, BoundedRangeEvent)
+                    (x, scale, _), (y, *_) = next(choices)
+                    assert scale >= span / event.epsilon
+                    yield "scores", float(np.ptp(np.subtract(x, y))) / span
+    assert not [*releases, *choices], "more is drawn than is charged"
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_whole_run_with_parts_of_all_kinds_moves_by_what_is_charged_at_most(
+    relation: Relation,
+) -> None:
+    """All vectors and scores of a run, step after step, whose noisy answers are the same.
+
+    Units lie in corners that are far apart, among a few others and among many: in the same corner,
+    where the model expects fewer, and elsewhere, where it expects more.
+    """
+    few, many, spread = FAR[0], FAR[1], FAR[4]
+    pairs = [(few, ABSENT), (few * 5, ABSENT), (many, ABSENT), (spread, ABSENT)]
+    if relation is Relation.REPLACE_ONE:
+        pairs = [(few, many), (few * 5, many), (many, spread), (few, FAR[2])]
+    worst = {"columns": 0.0, "joint": 0.0, "scores": 0.0}
+    for pair in pairs:
+        for others in (FAR, (few, many) * 600):
+            one, other = (whole((unit, *others), relation) for unit in pair)
+            assert one.kinds == {0, *CUTS}
+            assert one.decided() == other.decided()
+            for kind, share in shares_of_charges(one, other, relation):
+                worst[kind] = max(worst[kind], share)
+    assert max(worst.values()) <= 1, worst
+    assert min(worst["columns"], worst["joint"]) > 0.99
+    assert worst["scores"] > 0.45
 
 
 def test_blocks_and_parts_move_a_score_by_no_more_than_cells_do() -> None:

@@ -22,6 +22,11 @@ CASES: dict[str, tuple[Plant, str, str]] = {
         "marginals_j",
         "marginals.safetensors holds exact counts",
     ),
+    "parts of exact counts are kept": (
+        marginal_bugs.parts_of_exact_counts_are_kept,
+        "marginals",
+        "marginals.safetensors holds exact counts",
+    ),
     "bounds of the rows": (
         marginal_bugs.bounds_of_the_rows,
         "marginals",

@@ -66,6 +66,21 @@ CASES: dict[str, tuple[Plant, Gate, str]] = {
         gates.gate_bins_from_what_was_released,
         "exact counts decide on the total",
     ),
+    "parts from exact counts": (
+        marginal_bugs.parts_from_exact_counts,
+        gates.gate_bins_from_what_was_released,
+        "exact counts decide on parts",
+    ),
+    "candidates from exact counts": (
+        marginal_bugs.candidates_from_exact_counts,
+        gates.gate_bins_from_what_was_released,
+        "exact counts decide on the candidates",
+    ),
+    "parts of exact counts are kept": (
+        marginal_bugs.parts_of_exact_counts_are_kept,
+        gates.gate_certified_draws,
+        "marginals.safetensors holds exact counts",
+    ),
     "exact counts are kept": (
         marginal_bugs.checkpoint_of_exact_counts,
         gates.gate_certified_draws,

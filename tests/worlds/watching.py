@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from distributed_privrl.marginals import program
 from distributed_privrl.marginals.counting import CountWorker
 from distributed_privrl.methods.policy_value import program as value_program
 from distributed_privrl.methods.policy_value.program import SumWorker
@@ -62,6 +63,7 @@ def watch(patch: pytest.MonkeyPatch, secrets: Secrets, seen: dict[str, list[Any]
     spy(patch, CountWorker, "tables", lambda result, *_: counts.extend(map(np.copy, result)))
     spy(patch, SumWorker, "sums", lambda result, *_: counts.append(result.copy()))
     spy(patch, value_program, "unit_integers", lambda result, *_: counts.append(result.copy()))
+    spy(patch, program, "score", lambda _, given, *__: counts.append(given))
     choose = "choose_exponential"
     for release in ("add_discrete_gaussian", "add_discrete_laplace"):
         spy(patch, SecureNoise, release, lambda _, __, values, *___: counts.append(values))

@@ -208,5 +208,5 @@ def first_fragments(
 def _elsewhere(reached: NDArray[Any], begun: NDArray[Any]) -> NDArray[np.bool_]:
     """Return in which rows two observations differ ``(N,)``; numbers that are none are alike."""
     differ = (reached != begun) & ~((reached != reached) & (begun != begun))
-    elsewhere: NDArray[np.bool_] = differ.reshape(len(differ), -1).any(axis=1)
+    elsewhere: NDArray[np.bool_] = differ.any(axis=tuple(range(1, differ.ndim)))
     return elsewhere

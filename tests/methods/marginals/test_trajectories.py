@@ -1,6 +1,7 @@
 """Whole trajectories from marginals, through the whole program."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,14 +139,37 @@ def test_steps_are_found_again_in_the_rows_of_an_audit() -> None:
     assert (np.flatnonzero(ended) == real.offsets[1:] - 1).all()
 
 
+@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_single_row_is_a_trajectory_and_no_row_is_none(count: int, copied: bool) -> None:
+    """Also where an observation is a category and not a row of numbers."""
+    rows = walks.walks(20, 3).transitions("trajectory").select(slice(0, count))
+    flat = replace(
+        rows,
+        observations=rows.observations[:, 0].astype(np.int64),
+        next_observations=rows.next_observations[:, 0].astype(np.int64),
+    )
+    for one in (rows, flat):
+        steps = steps_of(one, last_rows_copied=copied)
+        assert steps.times is not None
+        assert steps.times.tolist() == [0] * count
+        ended = steps.transitions.terminated | steps.transitions.truncated
+        assert ended.tolist() == [True] * count
+
+
 def test_an_audit_s_losses_are_finite_for_proper_rows(
     finished: tuple[RunResult, RunContext], config: MarginalsJConfig
 ) -> None:
     attack = method_named("marginals_j").open_attack(config, finished[1])
     assert attack is not None
-    losses = attack.losses(walks.walks(10, 9).transitions("trajectory"))
+    rows = walks.walks(10, 9).transitions("trajectory")
+    losses = attack.losses(rows)
     assert np.isfinite(losses).all()
     assert (losses > 0).all()
+    for few in (1, 0):
+        some = attack.losses(rows.select(slice(0, few)))
+        assert some.shape == (few, 1)
+        assert np.isfinite(some).all()
 
 
 def test_what_makes_no_trajectories_is_refused() -> None:

@@ -164,6 +164,16 @@ def test_the_fragments_are_those_that_workers_train_on(
     assert len(np.unique(places)) == len(places)
 
 
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_single_row_is_a_fragment_and_no_row_is_none(count: int, tmp_path: Path) -> None:
+    store = walk_store(tmp_path / "walks", sensitive=6)
+    encoder = synthesizer_of(config(), store).fragments
+    transitions = store.read_transitions(SENSITIVE, unit="trajectory").select(slice(0, count))
+    rows, places = first_fragments(encoder, 3, transitions)
+    assert len(rows) == count
+    assert places.tolist() == [0] * count
+
+
 def test_a_loss_is_that_of_training_at_the_named_step(tmp_path: Path) -> None:
     store = walk_store(tmp_path / "walks", sensitive=6)
     settings = config()
