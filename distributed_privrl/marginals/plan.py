@@ -28,7 +28,7 @@ from distributed_privrl.privacy.units import (
 from distributed_privrl.stages.effort import Effort
 from distributed_privrl.stages.release_plan import ReleasePlan
 
-_FEWEST, _MOST = 0.2, 3.0
+_FEWEST, _MOST = 0.3, 3.0
 """Joint counts a column."""
 _CHOICES = 0.1, 0.2
 """Parts of the budget that choose joint counts: the least and the most."""

@@ -104,7 +104,7 @@ def test_more_units_and_epsilon_measure_more() -> None:
     few, some, many = (
         tables_in_all(ask, columns=10, units=units, epsilon=1.0) for units in (10, 10_000, 10**9)
     )
-    assert (few, some, many) == (2, 9, 30)
+    assert (few, some, many) == (3, 9, 30)
     assert tables_in_all(ask, columns=10, units=10_000, epsilon=0.1) < some
     assert tables_in_all(SelectionConfig(tables=4), columns=10, units=10, epsilon=1.0) == 4
 

@@ -69,7 +69,7 @@ CASES: dict[str, tuple[Plant, Gate, str]] = {
     "parts from exact counts": (
         marginal_bugs.parts_from_exact_counts,
         gates.gate_bins_from_what_was_released,
-        "exact counts decide on parts",
+        "exact counts decide on the candidates",  # alike in parts, one is left out
     ),
     "candidates from exact counts": (
         marginal_bugs.candidates_from_exact_counts,
