@@ -286,14 +286,16 @@ def run_values(
         values["data"]["environment"] = table.environment
     if settings.levels:
         values["model"] = {"reward_levels": list(table.reward_levels)}
+    counted = {"rows_per_unit": table.rows_per_unit}
+    if settings.trajectories and table.trajectories_per_unit is not None:
+        counted["trajectories_per_unit"] = table.trajectories_per_unit
     if settings.weights:
-        values["model"] = {"rows_per_unit": table.rows_per_unit}
+        values["model"] = counted
     training: dict[str, Any] = {}
     if settings.trajectories:
         training["sampling"] = {"max_length": table.longest or table.unit_rows}
     if settings.hybrid:
-        table_values = {"rows_per_unit": table.rows_per_unit}
-        training["pretraining"] = {"marginals": {"table": table_values}}
+        training["pretraining"] = {"marginals": {"table": counted}}
     if settings.rounds:
         training["expected_batch_size"] = min(settings.batch, max(1, sizes.units // 4))
     if training:

@@ -77,6 +77,11 @@ class BenchmarkTable(ABC):
         """Gymnasium id of the simulator, if there is one."""
         return None
 
+    @property
+    def trajectories_per_unit(self) -> int | None:
+        """1 where the schema says that all rows of a unit are one trajectory; None: it does not."""
+        return None
+
     @abstractmethod
     def import_into(self, store: DatasetStore, dataset: str, *, quick: bool = False) -> None:
         """Write the table as a new dataset.
@@ -134,6 +139,12 @@ class SourceTable(BenchmarkTable):
     def unit(self) -> str:
         """The column that says whose a row is."""
         return str(self.schema["columns"]["unit"])
+
+    @property
+    def trajectories_per_unit(self) -> int | None:
+        """1 where both are one column, as ``privrl init`` drafts it."""
+        columns = self.schema["columns"]
+        return 1 if columns["trajectory"] == columns["unit"] else None
 
     @property
     def naming(self) -> Naming:

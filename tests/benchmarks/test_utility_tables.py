@@ -4,6 +4,7 @@ import importlib.util
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -185,6 +186,29 @@ def test_rows_that_weigh_alike_are_said_to_methods_that_count_them(
     )
     said = values.get("model", {}).get("rows_per_unit")
     assert said == (50 if METHODS[name].method in COUNTING else None)
+
+
+@pytest.mark.parametrize(("table", "said"), [("jobs", 1), ("fleet", None)])
+def test_a_person_whose_rows_are_one_trajectory_has_one(
+    table: str, said: int | None, tmp_path: Path
+) -> None:
+    """Lengths of ten trajectories a person would have ten times the noise."""
+    for name, path in (("marginals_j", ()), ("hybrid_j", ("training", "pretraining"))):
+        values: Any = run_values(
+            name,
+            TABLES[table],
+            Sizes(units=595, rows=4165, trajectories=595),
+            dataset="table/real-v0",
+            output="synthetic/made-v0",
+            epsilon=1.0,
+            seed=3,
+            bounds=tmp_path / "bounds.yaml",
+            quick=False,
+        )
+        for key in path:
+            values = values[key]
+        counted = values["marginals"]["table"] if path else values["model"]
+        assert counted.get("trajectories_per_unit") == said
 
 
 def test_a_step_of_a_maze_may_be_a_person(tmp_path: Path) -> None:
