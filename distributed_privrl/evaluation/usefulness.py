@@ -33,6 +33,7 @@ from distributed_privrl.evaluation.rare_events import (
 )
 from distributed_privrl.evaluation.relations import is_lost
 from distributed_privrl.evaluation.table_measures import association, associations, marginal
+from distributed_privrl.evaluation.terms import Terms, terms_of
 from distributed_privrl.evaluation.two_sample import two_sample_areas
 
 JUDGED_ROWS = 10_000
@@ -52,13 +53,6 @@ TAUGHT_KEPT = 0.5
 TELLING_AREA = 0.75
 FAR_AREA = 0.2
 """Rows can be told apart above that area, by more than this over another real sample."""
-_WORDS = {
-    "s": "the state",
-    "s, a": "state and action",
-    "s, a, r": "state, action and reward",
-    "s, a, s'": "state, action and next state",
-    "s, a, end": "state, action and end",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +75,7 @@ class Usefulness:
             share of synthetic rows with another value.
         vanished: real rows of each category that no synthetic row has.
         associations: of the synthetic less those of the real rows, by the names of two columns.
+        terms: words for the parts of a row.
     """
 
     units: int
@@ -95,6 +90,7 @@ class Usefulness:
     rates: tuple[Judged, ...] = ()
     vanished: Mapping[str, int] = field(default_factory=dict)
     associations: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    terms: Terms = field(default_factory=Terms)
 
     def problems(self) -> list[str]:
         """Return what the rows are not useful for, with the reason, by the thresholds above."""
@@ -123,7 +119,7 @@ class Usefulness:
                 if is_lost(one)
             ),
             *(
-                f"learning {one.name} from state and action: they explain {one.value:.0%} of it,"
+                f"learning {one.name} from {self.terms.given}: they explain {one.value:.0%} of it,"
                 f" real rows {one.reference:.0%}"
                 for one in self.taught
                 if one.lowest >= LEAST_TAUGHT and one.value < TAUGHT_KEPT * one.lowest
@@ -132,8 +128,9 @@ class Usefulness:
             *event_problems(self.events),
             *rate_problems(self.rates),
             *(
-                f"standing in for real rows: a classifier that sees {_WORDS[one.name]} tells them"
-                f" apart (area {one.value:.2f}, another real sample has {one.reference:.2f})"
+                f"standing in for real rows: a classifier that sees {self.terms.seen(one.name)}"
+                f" tells them apart (area {one.value:.2f}, another real sample has"
+                f" {one.reference:.2f})"
                 for one in telling[:1]
             ),
         ]
@@ -190,6 +187,7 @@ def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | st
             columns: one.synthetic - one.real
             for columns, one in zip(itertools.combinations(varying, 2), pairs, strict=True)
         },
+        terms=terms_of(whole),
     )
 
 
