@@ -6,7 +6,7 @@ None of this is a private release: it belongs into ``private/``.
 """
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -47,7 +47,7 @@ AREA_ROWS = 6000
 FAR_COLUMN = 0.1
 """A column is lost if it is farther off than any other real sample by more than this."""
 LEAST_TAUGHT = 0.1
-"""What follows from state and action counts if every real sample explains this share of it."""
+"""What follows counts if every real sample explains this share of it."""
 TAUGHT_KEPT = 0.5
 """It is lost if synthetic rows explain less than this part of what any real sample does."""
 TELLING_AREA = 0.75
@@ -68,6 +68,7 @@ class Usefulness:
         over_time: differences of what a step has to do with the next one: associations of a column
             with itself, and shares of steps that keep its value.
         taught: shares of reward, next state and end that state and action explain; 1 is the best.
+        chosen: shares of actions that the state explains.
         events: shares of rows, of rare values.
         rates: of the second value of columns of two, among the rows of each rare value.
         areas: under the curve of a classifier, by group of columns; 0.5: it cannot tell.
@@ -90,6 +91,7 @@ class Usefulness:
     rates: tuple[Judged, ...] = ()
     vanished: Mapping[str, int] = field(default_factory=dict)
     associations: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    chosen: tuple[Judged, ...] = ()
     terms: Terms = field(default_factory=Terms)
 
     def problems(self) -> list[str]:
@@ -122,7 +124,13 @@ class Usefulness:
                 f"learning {one.name} from {self.terms.given}: they explain {one.value:.0%} of it,"
                 f" real rows {one.reference:.0%}"
                 for one in self.taught
-                if one.lowest >= LEAST_TAUGHT and one.value < TAUGHT_KEPT * one.lowest
+                if _is_forgotten(one)
+            ),
+            *(
+                f"learning how {one.name} is chosen from {self.terms.state}: {one.value:.0%} of it"
+                f" is explained, by real rows {one.reference:.0%}"
+                for one in self.chosen
+                if _is_forgotten(one)
             ),
             *rule_problems(self.rules),
             *event_problems(self.events),
@@ -174,6 +182,7 @@ def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | st
         ),
         over_time=worst(_compared(_over_time, splits, made)),
         taught=_taught(splits, made, rng),
+        chosen=_chosen(splits, made, streams.numpy("chosen")),
         events=rare_events(whole, splits, made, varying),
         areas=_areas(judge, other, made, rng),
         constants={
@@ -296,16 +305,38 @@ def _over_time(rows: Rows) -> dict[str, float]:
 
 def _taught(splits: _Splits, made: Rows, rng: np.random.Generator) -> tuple[Judged, ...]:
     """Return the shares of what follows from state and action that each sample explains."""
-    found = []
-    for targets in targets_of(made).values():
-        theirs = [explained(made, judge, targets, rng) for judge, _ in splits]
-        own = [explained(other, judge, targets, rng) for judge, other in splits]
-        found += [
-            judged(name, [one[name] for one in theirs], [one[name] for one in own])
-            for name in targets
-            if all(name in one for one in (*theirs, *own))
-        ]
+    lessons = targets_of(made).values()
+    found = [one for targets in lessons for one in _learned(splits, made, targets, rng)]
     return tuple(sorted(found, key=lambda one: one.value - one.reference))
+
+
+def _chosen(splits: _Splits, made: Rows, rng: np.random.Generator) -> tuple[Judged, ...]:
+    """Return the share of each action that each sample explains, given the state."""
+    found = _learned(splits, made, made.action, rng, given=made.state)
+    return tuple(sorted(found, key=lambda one: one.value - one.reference))
+
+
+def _learned(
+    splits: _Splits,
+    made: Rows,
+    targets: Sequence[str],
+    rng: np.random.Generator,
+    *,
+    given: Sequence[str] | None = None,
+) -> list[Judged]:
+    """Return the share of each target that each sample explains; see `explained`."""
+    theirs = [explained(made, judge, targets, rng, given=given) for judge, _ in splits]
+    own = [explained(other, judge, targets, rng, given=given) for judge, other in splits]
+    return [
+        judged(name, [one[name] for one in theirs], [one[name] for one in own])
+        for name in targets
+        if all(name in one for one in (*theirs, *own))
+    ]
+
+
+def _is_forgotten(share: Judged) -> bool:
+    """Say whether synthetic rows explain too little of what every real sample explains."""
+    return share.lowest >= LEAST_TAUGHT and share.value < TAUGHT_KEPT * share.lowest
 
 
 def _areas(judge: Rows, other: Rows, made: Rows, rng: np.random.Generator) -> tuple[Judged, ...]:

@@ -58,6 +58,8 @@ def usefulness_sections(store: DatasetStore, *, real: str, synthetic: str) -> li
     if isinstance(found, str):
         return [Section(title=TITLE, metrics=[Metric(name=TITLE, value=found)])]
     sections = [_overview(found), _columns(found), _pairs(found), _rules(found), _taught(found)]
+    if found.chosen:
+        sections.append(_chosen(found))
     if found.over_time:
         sections.append(_over_time(found))
     return [*sections, _events(found), _areas(found)]
@@ -77,7 +79,8 @@ def _overview(found: Usefulness) -> Section:
         f" {LEAST_RELATION:g} or more has less than {HALF:g} of it left and is off {CLEARLY:g}"
         " times as much as any other real sample's, a rule if the share of"
         f" rows that keep to it is smaller by {FAR_RULE:g}, what follows from"
-        f" {found.terms.given} if every real sample explains {LEAST_TAUGHT:.0%} of it or more, and"
+        f" {found.terms.given}, or an action from {found.terms.state},"
+        f" if every real sample explains {LEAST_TAUGHT:.0%} of it or more, and"
         f" synthetic rows less than {TAUGHT_KEPT:g} of what any does, a rare event if it is"
         f" {EVENT_FACTOR:g} times more often or more seldom, a rate among rare rows if it is off by"
         f" {FAR_RATE:g} more than any real sample's. Rows do not stand in for real ones if"
@@ -226,6 +229,14 @@ def _taught(found: Usefulness) -> Section:
         " and foretells it in real ones. The figure is the share of its variation that is"
         " explained; beside it, of a forest that learned from other real rows.",
         metrics=_metrics(found.taught),
+    )
+
+
+def _chosen(found: Usefulness) -> Section:
+    return Section(
+        title=f"How {found.terms.action} is chosen from {found.terms.state}",
+        explanation=f"A forest learns each action from {found.terms.state} alone, in the same way.",
+        metrics=_metrics(found.chosen),
     )
 
 
