@@ -297,7 +297,7 @@ def datasets_stored(store: "DatasetStore") -> Finding:
 def ledger_findings(url: str | None) -> Iterator[Finding]:
     """Say where the ledger is and whether it can be used; makes none."""
     from distributed_privrl.privacy.ledger import Ledger
-    from distributed_privrl.privacy.ledger.storage import ledger_url, shown_url
+    from distributed_privrl.privacy.ledger.storage import ledger_source, ledger_url, shown_url
 
     name = "ledger"
     try:
@@ -305,7 +305,7 @@ def ledger_findings(url: str | None) -> Iterator[Finding]:
         shown = shown_url(parsed)
         path = Path(str(parsed.database))
         if parsed.get_backend_name() == "sqlite" and not path.exists():
-            yield _new_ledger(name, shown, path)
+            yield _new_ledger(name, f"{shown} (from {ledger_source(url)})", path)
             return
         opened = Ledger(url)
         try:
@@ -332,7 +332,7 @@ def _new_ledger(name: str, shown: str, path: Path) -> Finding:
         level="problem",
         name=name,
         text=f"{shown} cannot be made",
-        advice="set PRIVRL_LEDGER or give --ledger",
+        advice="give --ledger or PRIVRL_LEDGER a URL such as sqlite:////data/ledger.sqlite",
     )
 
 

@@ -27,11 +27,12 @@ _OWN: set[str] = set()
 
 
 @contextlib.contextmanager
-def storage_errors(action: str) -> Iterator[None]:
+def storage_errors(action: str, advice: str = "check path and rights") -> Iterator[None]:
     """Turn an ``OSError`` inside the block into a `StorageError` that says what failed.
 
     Args:
         action: what was being done, e.g. ``"write runs/demo/certificate.json"``.
+        advice: what to do, where the disk is not full.
 
     Raises:
         StorageError: instead of ``OSError``.
@@ -45,7 +46,7 @@ def storage_errors(action: str) -> Iterator[None]:
                 " --resume"
             ) from error
         reason = error.strerror or error
-        raise StorageError(f"cannot {action}: {reason}; check path and rights") from error
+        raise StorageError(f"cannot {action}: {reason}; {advice}") from error
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Rows of a dataset as one table: columns under their names, each category in one of them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +33,7 @@ class Rows:
             of rows on their own.
         reward: column of the reward.
         end: column that says whether a row terminates; None: there is none.
+        table: whether columns have the names of somebody's table.
     """
 
     frame: pd.DataFrame
@@ -43,6 +44,7 @@ class Rows:
     ends: NDArray[np.bool_]
     reward: str = "reward"
     end: str | None = "terminated"
+    table: bool = False
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -54,15 +56,11 @@ class Rows:
 
     def select(self, chosen: NDArray[Any]) -> "Rows":
         """Return the rows at ``chosen`` (positions, or a mask)."""
-        return Rows(
+        return replace(
+            self,
             frame=self.frame.iloc[np.arange(len(self))[chosen]].reset_index(drop=True),
-            state=self.state,
-            action=self.action,
-            successor=self.successor,
             units=self.units[chosen],
             ends=self.ends[chosen],
-            reward=self.reward,
-            end=self.end,
         )
 
     def halves(self, rng: np.random.Generator) -> tuple["Rows", "Rows"]:
@@ -133,6 +131,7 @@ def named_rows(transitions: Transitions, ends: NDArray[np.bool_], info: DatasetI
         ends=ends,
         reward=called["reward"][0],
         end=called["terminal"][0] if info.has_successors else None,
+        table=info.declared is not None,
     )
 
 

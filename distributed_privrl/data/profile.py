@@ -20,6 +20,7 @@ from distributed_privrl.data.profiled_columns import (
     DraftedColumn,
     ProfiledColumn,
     changes,
+    counts_rows,
     hints,
     nested,
     profiled_column,
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 PROFILED_ROWS = 2**20
 """Rows that are looked at; an import looks at all of them."""
+
+
+_COUNTERS = ("whole number", "identifier")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +148,8 @@ def profile(
     columns = {str(name): profiled_column(str(name), frame[name]) for name in frame.columns}
     ids = [name for name, one in columns.items() if one.repeats and _is_id(one)]
     ids.sort(key=lambda name: (not hints(name, PEOPLE), -columns[name].values))
+    counted = _counted(columns, ids, roles)
+    ids = [name for name in ids if name not in counted]
     trajectory, order = _trajectory(columns, ids, roles)
     units = tuple(name for name in ids if trajectory is None or nested(columns, trajectory, name))
     if trajectory is not None and trajectory not in units:
@@ -155,8 +161,12 @@ def profile(
     )
     return Profile(
         columns=tuple(
-            replace(one.drafted, changes=alone is None or changes(columns[alone], one))
-            for one in columns.values()
+            replace(
+                one.drafted,
+                changes=alone is None or changes(columns[alone], one),
+                counted=_rows_numbered(one, counted.get(name)),
+            )
+            for name, one in columns.items()
         ),
         units=units,
         trajectory=trajectory,
@@ -169,6 +179,31 @@ def profile(
 
 def _is_id(column: ProfiledColumn) -> bool:
     return column.drafted.kind == "identifier" and not column.missing.any()
+
+
+def _rows_numbered(column: ProfiledColumn, of: str | None) -> str | None:
+    """Return which rows a column numbers, in words: those of each value of ``of``, or all."""
+    if of is not None:
+        return f"the rows of each {of}"
+    every = _is_id(column) and column.numbers is not None and not column.repeats
+    return "the rows" if every and column.values > 1 else None
+
+
+def _counted(columns: dict[str, ProfiledColumn], ids: list[str], roles: Roles) -> dict[str, str]:
+    """Return the ids that only number the rows of another column, and of which.
+
+    Args:
+        columns: of the table.
+        ids: columns that may say whose a row is, the likeliest first.
+        roles: that its owner names: what has one numbers nothing.
+    """
+    found: dict[str, str] = {}
+    for place, name in enumerate(ids):
+        people = (one for one in ids[:place] if one not in found)
+        whose = (one for one in people if counts_rows(columns[one], columns[name]))
+        if name not in (roles.unit, roles.trajectory) and (one := next(whose, None)):
+            found[name] = one
+    return found
 
 
 def _trajectory(
@@ -215,7 +250,9 @@ def _order(columns: dict[str, ProfiledColumn], of: str, *, strict: bool) -> str 
             continue
         grid = columns[of].values * one.values == len(one.codes)
         named = hints(name, TIMES) or one.drafted.kind == "date"
-        if (strict and not grid) or not (named or (grid and rises(columns[of], one))):
+        counts = not strict and one.drafted.kind in _COUNTERS and counts_rows(columns[of], one)
+        if (strict and not grid) or not (named or counts or (grid and rises(columns[of], one))):
             continue
-        found.append((not named, not rises(columns[of], one), one.values, name))
+        likely = 0 if named else 1 if counts else 2
+        found.append((likely, not rises(columns[of], one), one.values, name))
     return min(found)[-1] if found else None

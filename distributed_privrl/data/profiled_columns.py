@@ -39,6 +39,8 @@ TIMES = {"time", "hour", "day", "date", "week", "month", "year", "step", "visit"
 TIMES |= {"minute", "second", "t", "timestamp", "order", "round", "seq", "sequence"}
 PLAIN_IDS = {"id", "hid", "pid", "uid"}
 _IDS = {*PLAIN_IDS, *PEOPLE, *COURSES}
+_NUMBERED = 0.5
+"""Of those with several rows, whose rows a column numbers without a gap."""
 _YEAR_LAST = r"\s*\d{1,2}([./-])\d{1,2}\1(\d{2}|\d{4})\s*"
 _NO_YES = ({"0", "1"}, {"true", "false"})
 
@@ -54,12 +56,15 @@ class DraftedColumn:
             of them; of a date: it has no time of day.
         changes: within some trajectory, or else within some unit, it has several values; True
             where rows stand for themselves.
+        counted: which rows it numbers, in words: all, or those of each value of another column;
+            None: it numbers none.
     """
 
     name: str
     kind: ColumnKind
     plain: bool = False
     changes: bool = True
+    counted: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,6 +208,28 @@ def rises(trajectory: ProfiledColumn, order: ProfiledColumn) -> bool:
     place = np.argsort(trajectory.codes, kind="stable")
     inner = trajectory.codes[place][1:] == trajectory.codes[place][:-1]
     return bool((np.diff(order.numbers[place])[inner] > 0).all())
+
+
+def counts_rows(within: ProfiledColumn, column: ProfiledColumn) -> bool:
+    """Say whether a column numbers the rows of each value of another one, as 1, 2, 3 and anew.
+
+    It never repeats within a value, rises as the rows stand, and has its least number and those
+    that follow without a gap in at least half of the values that have several rows. Identifiers
+    whose rows are in no order have no gap in any value.
+    """
+    if column.numbers is None or column.missing.any() or within.missing.any():
+        return False
+    rows = np.bincount(within.codes, minlength=within.values)
+    several = rows > 1
+    if not several.any() or tied(within, column).any():
+        return False
+    least, greatest = np.full(within.values, np.inf), np.full(within.values, -np.inf)
+    np.minimum.at(least, within.codes, column.numbers)
+    np.maximum.at(greatest, within.codes, column.numbers)
+    whole = (least == column.numbers.min()) & (greatest - least + 1 == rows)
+    if rises(within, column):
+        return bool(whole[several].mean() >= _NUMBERED)
+    return column.drafted.kind == "identifier" and bool(whole.all())
 
 
 def nested(columns: dict[str, ProfiledColumn], inner: str, outer: str) -> bool:

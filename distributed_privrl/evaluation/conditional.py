@@ -1,4 +1,4 @@
-"""What rows teach of rewards, next states and ends, judged on real rows.
+"""What rows teach of rewards, next states, ends and actions, judged on real rows.
 
 A forest of regression trees of scikit-learn learns targets from some rows and foretells them for
 real ones. None of this is a private release.
@@ -30,16 +30,22 @@ def targets_of(rows: Rows) -> dict[str, tuple[str, ...]]:
 
 
 def explained(
-    learned: Rows, judged: Rows, targets: Sequence[str], rng: np.random.Generator
+    learned: Rows,
+    judged: Rows,
+    targets: Sequence[str],
+    rng: np.random.Generator,
+    *,
+    given: Sequence[str] | None = None,
 ) -> dict[str, float]:
     """Return how much of each target is explained by what other rows teach of it.
 
     Args:
-        learned: M rows that the forest learns the targets from, given state and action.
+        learned: M rows that the forest learns the targets from.
         judged: N real rows of the same columns; numbers are compared by their ranks among these, so
             that a few rows far out do not decide.
         targets: columns; rows without a value in all of them are left out.
         rng: of subsamples and trees.
+        given: columns that they are foretold from; None: state and action.
 
     Returns:
         For each target the share of its variation that is explained: 1 if it is foretold exactly,
@@ -57,8 +63,8 @@ def explained(
     }
     if not coded or min(len(own), len(true)) < _FEWEST:
         return {}
-    given = [*own.state, *own.action]
-    inputs = [_coded_input(own.frame[name], true.frame[name]) for name in given]
+    known = [*own.state, *own.action] if given is None else given
+    inputs = [_coded_input(own.frame[name], true.frame[name]) for name in known]
     forest = RandomForestRegressor(
         n_estimators=_TREES,
         min_samples_leaf=_LEAF,

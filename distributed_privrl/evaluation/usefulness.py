@@ -6,7 +6,7 @@ None of this is a private release: it belongs into ``private/``.
 """
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -33,6 +33,7 @@ from distributed_privrl.evaluation.rare_events import (
 )
 from distributed_privrl.evaluation.relations import is_lost
 from distributed_privrl.evaluation.table_measures import association, associations, marginal
+from distributed_privrl.evaluation.terms import Terms, terms_of
 from distributed_privrl.evaluation.two_sample import two_sample_areas
 
 JUDGED_ROWS = 10_000
@@ -46,19 +47,12 @@ AREA_ROWS = 6000
 FAR_COLUMN = 0.1
 """A column is lost if it is farther off than any other real sample by more than this."""
 LEAST_TAUGHT = 0.1
-"""What follows from state and action counts if every real sample explains this share of it."""
+"""What follows counts if every real sample explains this share of it."""
 TAUGHT_KEPT = 0.5
 """It is lost if synthetic rows explain less than this part of what any real sample does."""
 TELLING_AREA = 0.75
 FAR_AREA = 0.2
 """Rows can be told apart above that area, by more than this over another real sample."""
-_WORDS = {
-    "s": "the state",
-    "s, a": "state and action",
-    "s, a, r": "state, action and reward",
-    "s, a, s'": "state, action and next state",
-    "s, a, end": "state, action and end",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +68,7 @@ class Usefulness:
         over_time: differences of what a step has to do with the next one: associations of a column
             with itself, and shares of steps that keep its value.
         taught: shares of reward, next state and end that state and action explain; 1 is the best.
+        chosen: shares of actions that the state explains.
         events: shares of rows, of rare values.
         rates: of the second value of columns of two, among the rows of each rare value.
         areas: under the curve of a classifier, by group of columns; 0.5: it cannot tell.
@@ -81,6 +76,7 @@ class Usefulness:
             share of synthetic rows with another value.
         vanished: real rows of each category that no synthetic row has.
         associations: of the synthetic less those of the real rows, by the names of two columns.
+        terms: words for the parts of a row.
     """
 
     units: int
@@ -95,6 +91,8 @@ class Usefulness:
     rates: tuple[Judged, ...] = ()
     vanished: Mapping[str, int] = field(default_factory=dict)
     associations: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    chosen: tuple[Judged, ...] = ()
+    terms: Terms = field(default_factory=Terms)
 
     def problems(self) -> list[str]:
         """Return what the rows are not useful for, with the reason, by the thresholds above."""
@@ -123,17 +121,24 @@ class Usefulness:
                 if is_lost(one)
             ),
             *(
-                f"learning {one.name} from state and action: they explain {one.value:.0%} of it,"
+                f"learning {one.name} from {self.terms.given}: they explain {one.value:.0%} of it,"
                 f" real rows {one.reference:.0%}"
                 for one in self.taught
-                if one.lowest >= LEAST_TAUGHT and one.value < TAUGHT_KEPT * one.lowest
+                if _is_forgotten(one)
+            ),
+            *(
+                f"learning how {one.name} is chosen from {self.terms.state}: {one.value:.0%} of it"
+                f" is explained, by real rows {one.reference:.0%}"
+                for one in self.chosen
+                if _is_forgotten(one)
             ),
             *rule_problems(self.rules),
             *event_problems(self.events),
             *rate_problems(self.rates),
             *(
-                f"standing in for real rows: a classifier that sees {_WORDS[one.name]} tells them"
-                f" apart (area {one.value:.2f}, another real sample has {one.reference:.2f})"
+                f"standing in for real rows: a classifier that sees {self.terms.seen(one.name)}"
+                f" tells them apart (area {one.value:.2f}, another real sample has"
+                f" {one.reference:.2f})"
                 for one in telling[:1]
             ),
         ]
@@ -177,6 +182,7 @@ def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | st
         ),
         over_time=worst(_compared(_over_time, splits, made)),
         taught=_taught(splits, made, rng),
+        chosen=_chosen(splits, made, streams.numpy("chosen")),
         events=rare_events(whole, splits, made, varying),
         areas=_areas(judge, other, made, rng),
         constants={
@@ -190,6 +196,7 @@ def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | st
             columns: one.synthetic - one.real
             for columns, one in zip(itertools.combinations(varying, 2), pairs, strict=True)
         },
+        terms=terms_of(whole),
     )
 
 
@@ -298,16 +305,38 @@ def _over_time(rows: Rows) -> dict[str, float]:
 
 def _taught(splits: _Splits, made: Rows, rng: np.random.Generator) -> tuple[Judged, ...]:
     """Return the shares of what follows from state and action that each sample explains."""
-    found = []
-    for targets in targets_of(made).values():
-        theirs = [explained(made, judge, targets, rng) for judge, _ in splits]
-        own = [explained(other, judge, targets, rng) for judge, other in splits]
-        found += [
-            judged(name, [one[name] for one in theirs], [one[name] for one in own])
-            for name in targets
-            if all(name in one for one in (*theirs, *own))
-        ]
+    lessons = targets_of(made).values()
+    found = [one for targets in lessons for one in _learned(splits, made, targets, rng)]
     return tuple(sorted(found, key=lambda one: one.value - one.reference))
+
+
+def _chosen(splits: _Splits, made: Rows, rng: np.random.Generator) -> tuple[Judged, ...]:
+    """Return the share of each action that each sample explains, given the state."""
+    found = _learned(splits, made, made.action, rng, given=made.state)
+    return tuple(sorted(found, key=lambda one: one.value - one.reference))
+
+
+def _learned(
+    splits: _Splits,
+    made: Rows,
+    targets: Sequence[str],
+    rng: np.random.Generator,
+    *,
+    given: Sequence[str] | None = None,
+) -> list[Judged]:
+    """Return the share of each target that each sample explains; see `explained`."""
+    theirs = [explained(made, judge, targets, rng, given=given) for judge, _ in splits]
+    own = [explained(other, judge, targets, rng, given=given) for judge, other in splits]
+    return [
+        judged(name, [one[name] for one in theirs], [one[name] for one in own])
+        for name in targets
+        if all(name in one for one in (*theirs, *own))
+    ]
+
+
+def _is_forgotten(share: Judged) -> bool:
+    """Say whether synthetic rows explain too little of what every real sample explains."""
+    return share.lowest >= LEAST_TAUGHT and share.value < TAUGHT_KEPT * share.lowest
 
 
 def _areas(judge: Rows, other: Rows, made: Rows, rng: np.random.Generator) -> tuple[Judged, ...]:

@@ -285,9 +285,16 @@ def _schema(draft: Draft) -> list[str]:
                 "  # protects depends on it: to change it, draft anew with --unit COLUMN.",
             ]
     if draft.left_out:
-        told = ", ".join(f"{name} ({profile[name].kind})" for name in draft.left_out)
+        told = ", ".join(f"{name} ({_why(profile[name])})" for name in draft.left_out)
         lines.append(f"  # left out: {told}")
     return lines + _kinds(draft) + _spaces(draft)
+
+
+def _why(column: DraftedColumn) -> str:
+    """Return why a column has no role."""
+    if column.counted is None:
+        return column.kind
+    return f"it numbers {column.counted}, and names nobody"
 
 
 def _kinds(draft: Draft) -> list[str]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
@@ -57,6 +58,8 @@ def usefulness_sections(store: DatasetStore, *, real: str, synthetic: str) -> li
     if isinstance(found, str):
         return [Section(title=TITLE, metrics=[Metric(name=TITLE, value=found)])]
     sections = [_overview(found), _columns(found), _pairs(found), _rules(found), _taught(found)]
+    if found.chosen:
+        sections.append(_chosen(found))
     if found.over_time:
         sections.append(_over_time(found))
     return [*sections, _events(found), _areas(found)]
@@ -76,7 +79,8 @@ def _overview(found: Usefulness) -> Section:
         f" {LEAST_RELATION:g} or more has less than {HALF:g} of it left and is off {CLEARLY:g}"
         " times as much as any other real sample's, a rule if the share of"
         f" rows that keep to it is smaller by {FAR_RULE:g}, what follows from"
-        f" state and action if every real sample explains {LEAST_TAUGHT:.0%} of it or more, and"
+        f" {found.terms.given}, or an action from {found.terms.state},"
+        f" if every real sample explains {LEAST_TAUGHT:.0%} of it or more, and"
         f" synthetic rows less than {TAUGHT_KEPT:g} of what any does, a rare event if it is"
         f" {EVENT_FACTOR:g} times more often or more seldom, a rate among rare rows if it is off by"
         f" {FAR_RATE:g} more than any real sample's. Rows do not stand in for real ones if"
@@ -92,7 +96,7 @@ def _overview(found: Usefulness) -> Section:
             *_vanished(found),
             *_mean("mean distance of a column", found.columns, "0: as in the real rows"),
             *_mean("mean difference of a relation", found.pairs, "0: as in the real rows"),
-            *_mean("mean share explained by state and action", found.taught, "more is better"),
+            *_mean(f"mean share explained by {found.terms.given}", found.taught, "more is better"),
             *(
                 Metric(
                     name=f"constant: {name}",
@@ -183,8 +187,8 @@ def _pairs(found: Usefulness) -> Section:
         title="The worst pairs",
         explanation="Difference of how strongly two columns go together: Spearman's correlation of"
         " two numbers, the correlation ratio of a number and a category, Cramer's V of two"
-        " categories. A category is one column, however many values it has. Columns of next states"
-        " are below.",
+        " categories. A category is one column, however many values it has. Columns of the next"
+        " step are below.",
         metrics=_metrics(found.pairs),
         figures=[
             PrivateFigure(
@@ -220,11 +224,19 @@ def _rules(found: Usefulness) -> Section:
 
 def _taught(found: Usefulness) -> Section:
     return Section(
-        title="What follows from state and action",
-        explanation="A forest learns each column from state and action of the synthetic rows, and"
-        " foretells it in real ones. The figure is the share of its variation that is explained;"
-        " beside it, of a forest that learned from other real rows.",
+        title=f"What follows from {found.terms.given}",
+        explanation=f"A forest learns each column from {found.terms.given} of the synthetic rows,"
+        " and foretells it in real ones. The figure is the share of its variation that is"
+        " explained; beside it, of a forest that learned from other real rows.",
         metrics=_metrics(found.taught),
+    )
+
+
+def _chosen(found: Usefulness) -> Section:
+    return Section(
+        title=f"How {found.terms.action} is chosen from {found.terms.state}",
+        explanation=f"A forest learns each action from {found.terms.state} alone, in the same way.",
+        metrics=_metrics(found.chosen),
     )
 
 
@@ -254,8 +266,10 @@ def _events(found: Usefulness) -> Section:
 def _areas(found: Usefulness) -> Section:
     return Section(
         title="Who can tell synthetic rows from real ones",
-        explanation="Area under the curve of a classifier that sees some columns of a row: s the"
-        " state, a the action, r the reward, s' the next state. 0.5: it cannot tell; 1: it always"
+        explanation="Area under the curve of a classifier that sees what is named of a row. 0.5: it"
+        " cannot tell; 1: it always"
         f" can. Up to {AREA_ROWS} rows of each side.",
-        metrics=_metrics(found.areas),
+        metrics=[
+            replace(metric, name=found.terms.seen(metric.name)) for metric in _metrics(found.areas)
+        ],
     )

@@ -31,3 +31,8 @@ def test_a_rehearsal_needs_no_dataset_and_spends_nothing(workplace):
     again = workplace.privrl("rehearse", config, "--out", out)
     assert again.exit_code == 2
     assert "is not empty" in again.stderr
+
+
+def test_the_help_says_how_long_it_takes(workplace):
+    shown = " ".join(workplace.privrl("rehearse", "--help").stdout.replace("│", " ").split())
+    assert "takes about as long as the run" in shown

@@ -166,6 +166,48 @@ def test_households_are_taken_for_units_before_the_number_of_a_purchase() -> Non
     assert found.units[0] == "Tuna.hid"
 
 
+def purchases(**changes: Any) -> pd.DataFrame:
+    """Return rows of 40 households, as many as 2 to 5 of one, in their order."""
+    rows = [(hid, number) for hid in range(40) for number in range(1, 3 + hid % 4)]
+    columns = {
+        "hid": [100 + 7 * hid for hid, _ in rows],
+        "id": [number for _, number in rows],
+        "price": [number / 7 + hid for hid, number in rows],
+    }
+    return pd.DataFrame(columns | changes)
+
+
+def test_a_number_that_begins_anew_with_each_household_sorts_its_rows() -> None:
+    found = profile(purchases(), Roles())
+    assert (found.units, found.trajectory, found.order) == (("hid",), "hid", "id")
+    renamed = profile(purchases().rename(columns={"id": "number"}), Roles())
+    assert (renamed.trajectory, renamed.order) == ("hid", "number"), "whatever it is called"
+    turned = profile(purchases().iloc[::-1], Roles())
+    assert (turned.trajectory, turned.order) == ("hid", "id"), "in whatever order the file is"
+    gaps = profile(purchases().drop(index=[0, 9, 22]), Roles())
+    assert (gaps.trajectory, gaps.order) == ("hid", "id"), "a few rows are missing"
+
+
+def test_what_numbers_the_rows_is_no_unit_and_told_in_the_draft() -> None:
+    alone = profile(purchases(), Roles(trajectory="none"))
+    assert (alone.units, alone["id"].counted) == (("hid",), "the rows of each hid")
+    asked = profile(purchases(), Roles(unit="id", trajectory="none"))
+    assert (asked.units, asked["id"].counted) == (("hid", "id"), None), "its owner says so"
+    rows = len(purchases())
+    every = profile(purchases(row=range(rows)), Roles())
+    assert (every.order, every["row"].counted) == ("id", "the rows")
+
+
+def test_what_each_has_once_is_no_number_of_rows() -> None:
+    frame = purchases()
+    seen = {"doctor_id": [(3 * i * i + i) % 89 for i in range(len(frame))]}
+    found = profile(purchases(**seen).drop(columns="id"), Roles())
+    assert (found.trajectory, found["doctor_id"].counted) == (None, None)
+    ranks = frame.groupby("hid")["id"].transform(lambda column: column.to_numpy()[::-1])
+    ranked = profile(frame.assign(choice=ranks).drop(columns="id"), Roles())
+    assert ranked.trajectory is None, "places that do not rise say nothing of time"
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [

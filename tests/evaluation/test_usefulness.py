@@ -19,7 +19,7 @@ from tests.evaluation.named import names, numbers
 @pytest.fixture
 def nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees and forests are left out: most of the time, where another measure is looked at."""
-    for name in ("_areas", "_taught"):
+    for name in ("_areas", "_taught", "_chosen"):
         monkeypatch.setattr(module, name, lambda *_: ())
 
 
@@ -100,6 +100,20 @@ def test_a_lost_relation_is_named_with_what_follows_from_it() -> None:
     assert areas["s, a, r"] > areas["s, a"] + 0.1
     assert not any("ward" in text for text in problems)
     assert found.associations["dose", "gain"] < -0.7
+
+
+def test_an_action_that_no_longer_follows_from_the_state_is_named() -> None:
+    (kept,) = judged(REAL, clinic(400, 1)).chosen
+    assert kept.name == "dose"
+    assert kept.value > 0.8 * kept.lowest > 0.1
+    made = clinic(400, 1)
+    rng = np.random.default_rng(3)
+    dose = np.where(rng.random(len(made)) < 0.5, "high", "low")
+    gain = (dose == "high") * 2.0 + rng.normal(0, 0.5, len(made))
+    found = judged(REAL, with_columns(made, dose=names(*dose), gain=gain))
+    said = [text for text in found.problems() if text.startswith("learning ")]
+    assert [text.split(":")[0] for text in said] == ["learning how dose is chosen from state"]
+    assert found.chosen[0].value < 0.1
 
 
 def test_a_lost_column_a_lost_event_and_lost_time_are_named() -> None:

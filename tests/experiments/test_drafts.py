@@ -194,3 +194,22 @@ def test_a_unit_that_is_not_called_like_a_person_is_a_guess() -> None:
         assert "GUESSED: unit" not in certain.files(FOLDER)["schema.yaml"]
     alone = draft_of(frame, Roles(unit="transition", trajectory="none"))
     assert not alone.unit_guessed
+
+
+def test_a_draft_says_why_what_numbers_rows_is_left_out() -> None:
+    frame = stays().drop(columns=["hour", "admitted"])
+    frame["id"], frame["line"] = [1 + i % 4 for i in range(40)], range(40)
+    draft = draft_of(frame, Roles(trajectory="none"))
+    assert draft.unit == "patient_id"
+    text = draft.files(FOLDER)["schema.yaml"]
+    assert "id (it numbers the rows of each patient_id, and names nobody)" in text
+    assert "line (it numbers the rows, and names nobody)" in text
+
+
+def test_households_of_a_real_panel_are_trajectories_in_the_order_of_their_purchases() -> None:
+    frame = pd.read_csv(io.StringIO(panel_text("Ecdat/Tuna"))).drop(columns="Unnamed: 0")
+    draft = draft_of(frame)
+    assert (draft.method, draft.unit) == ("marginals_j", "Tuna.hid")
+    schema = yaml.safe_load(draft.files(FOLDER)["schema.yaml"])["columns"]
+    assert (schema["trajectory"], schema["order"]) == ("Tuna.hid", "Tuna.id")
+    assert "next_observation" not in schema

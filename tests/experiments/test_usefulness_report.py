@@ -1,6 +1,7 @@
 """The private report of runs on real tables: red, with names, where a release is worth nothing."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,11 @@ def test_a_release_that_learned_nothing_is_red_and_names_what_is_lost(tmp_path: 
     assert report["sections"][0]["title"] == TITLE
     lost = report["not_useful_for"]
     assert any(text.startswith("how before: 1 and outcome go together: 0.5") for text in lost)
-    assert any(text.startswith("learning outcome from state and action") for text in lost)
+    assert any(
+        text.startswith("learning outcome from sex: M, age, before: 1 and treat: they explain")
+        for text in lost
+    )
+    assert not re.search(r"\bstates?\b|\bterminal\b", json.dumps(report["sections"])), "a table"
     assert any(text.startswith("what depends on next sex: M given sex: M: ") for text in lost)
     rule = metrics(report, "Exact rules")["next sex: M given sex: M"]
     assert rule["explanation"] == "sex: M tells next sex: M"

@@ -624,7 +624,43 @@ def test_malformed_urls_are_configuration_errors(url) -> None:
     assert "\n" not in str(refused.value)
 
 
-def one_storage_line(url: str) -> str:
+@pytest.mark.parametrize("bad", ["ledger.sqlite", "mysql://host/db", "sqlite://", "file:a", "x:y"])
+def test_a_bad_value_is_told_with_what_it_came_from(bad, monkeypatch, tmp_path) -> None:
+    examples = r"give e\.g\. (sqlite:////data/ledger.sqlite or|file:/secrets/ledger)"
+    with pytest.raises(ConfigError, match=rf"^--ledger .*{examples}"):
+        Ledger(bad)
+    monkeypatch.setenv("PRIVRL_LEDGER", bad)
+    with pytest.raises(ConfigError, match=rf"^PRIVRL_LEDGER .*{examples}"):
+        Ledger()
+    secret = tmp_path / "secret"
+    secret.write_text("hush")
+    secret.chmod(0o600)
+    monkeypatch.setenv("PRIVRL_LEDGER", f"file:{secret}")
+    with pytest.raises(
+        ConfigError, match=f"what {secret} holds, which PRIVRL_LEDGER names"
+    ) as told:
+        Ledger()
+    assert "hush" not in str(told.value)
+
+
+def test_a_place_that_cannot_be_used_is_told_with_what_named_it(monkeypatch, tmp_path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    (tmp_path / "corrupt.sqlite").write_bytes(b"no database at all" * 100)
+    for url in (f"sqlite:///{tmp_path}/file/ledger.sqlite", f"sqlite:///{tmp_path}/corrupt.sqlite"):
+        assert "(from --ledger)" in one_storage_line(url)
+        monkeypatch.setenv("PRIVRL_LEDGER", url)
+        said = one_storage_line(None)
+        assert "(from PRIVRL_LEDGER)" in said
+        assert "give e.g. sqlite:////data/ledger.sqlite" in said
+    good = f"sqlite:///{tmp_path}/ledger.sqlite"
+    monkeypatch.setenv("PRIVRL_LEDGER", good)
+    travelling = pickle.dumps(Ledger())
+    (tmp_path / "ledger.sqlite").write_bytes(b"no database at all" * 100)
+    with pytest.raises(StorageError, match=r"\(from PRIVRL_LEDGER\)"):
+        pickle.loads(travelling)
+
+
+def one_storage_line(url: str | None) -> str:
     with pytest.raises(StorageError) as refused:
         Ledger(url).accounts()
     message = str(refused.value)

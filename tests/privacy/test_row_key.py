@@ -36,7 +36,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def _register(url: str) -> DataRegister:
     """Return the register of a server's ledger; one in a file stands for it in its tables alone."""
     place = make_url(url)
-    return DataRegister(Storage(place), SERVER if place.get_backend_name() == "sqlite" else place)
+    return DataRegister(
+        Storage(place, source="--ledger"), SERVER if place.get_backend_name() == "sqlite" else place
+    )
 
 
 def _key(url: str) -> bytes:

@@ -471,7 +471,7 @@ def test_the_ledger_s_url_may_lie_in_a_file_that_few_can_read(tmp_path: Path) ->
     secret.chmod(0o644)
     with pytest.raises(ConfigError, match="everybody can read"):
         ledger_url(f"file:{secret}")
-    with pytest.raises(ConfigError, match="names no absolute path"):
+    with pytest.raises(ConfigError, match="no absolute path"):
         ledger_url("file:secrets/ledger")
     with pytest.raises(ConfigError, match="cannot be read"):
         ledger_url(f"file:{tmp_path / 'nothing'}")

@@ -32,7 +32,12 @@ from distributed_privrl.privacy.ledger.records import (
 from distributed_privrl.privacy.ledger.register import DataRegister, keep_sketch, key_path
 from distributed_privrl.privacy.ledger.runs import RunLedger
 from distributed_privrl.privacy.ledger.schema import ACCOUNTS, ENTRIES, SHOWN_ENTRIES
-from distributed_privrl.privacy.ledger.storage import Storage, ledger_reference, ledger_url
+from distributed_privrl.privacy.ledger.storage import (
+    Storage,
+    ledger_reference,
+    ledger_source,
+    ledger_url,
+)
 from distributed_privrl.privacy.units import PrivacyBudget
 
 _LARGE_DELTA = 1e-3
@@ -46,6 +51,7 @@ class Ledger(RunLedger):
             None takes the environment variable ``PRIVRL_LEDGER``, else a SQLite file in the user's
             data folder.
         exists: it was opened before: one that was deleted since is not made again.
+        source: what named it in the process that opened it first, for messages; None: this one.
 
     Raises:
         ConfigError: the URL is malformed.
@@ -55,16 +61,18 @@ class Ledger(RunLedger):
             charged or changed then, unless the message says that nobody knows.
     """
 
-    def __init__(self, url: str | None = None, *, exists: bool = False) -> None:
-        self._reference = ledger_reference(url)
-        self._url = ledger_url(self._reference)
+    def __init__(
+        self, url: str | None = None, *, exists: bool = False, source: str | None = None
+    ) -> None:
+        self._reference, self._source = ledger_reference(url), source or ledger_source(url)
+        self._url = ledger_url(url)
         local = self._url.get_backend_name() == "sqlite"  # a server's key may be mounted before
         key = key_path(self._url) if local else None
-        self._storage = Storage(self._url, key=key, exists=exists)
+        self._storage = Storage(self._url, source=self._source, key=key, exists=exists)
 
-    def __reduce__(self) -> tuple[Callable[[str], "Ledger"], tuple[str]]:
+    def __reduce__(self) -> tuple[Callable[[str, str], "Ledger"], tuple[str, str]]:
         """Travel as the URL, or the name of the file that holds it; the receiver opens it again."""
-        return _opened_again, (self._reference,)
+        return _opened_again, (self._reference, self._source)
 
     @property
     def register(self) -> DataRegister:
@@ -254,6 +262,6 @@ class Ledger(RunLedger):
         self._storage.close()
 
 
-def _opened_again(reference: str) -> Ledger:
+def _opened_again(reference: str, source: str) -> Ledger:
     """Return the ledger that another process of the same run has open."""
-    return Ledger(reference, exists=True)
+    return Ledger(reference, exists=True, source=source)

@@ -43,6 +43,10 @@ from distributed_privrl.privacy.ledger.attempts import PassingError, retried
 from distributed_privrl.privacy.ledger.migrations import migrated
 from distributed_privrl.privacy.ledger.schema import METADATA, SCHEMA_VERSIONS, VERSION
 
+LEDGER_VARIABLE = "PRIVRL_LEDGER"
+"""The environment variable that names the ledger where nothing else does."""
+_EXAMPLE = "give e.g. sqlite:////data/ledger.sqlite or postgresql://user@host/ledger"
+_ADVICE = f"check its path and rights, or {_EXAMPLE}"
 _REFERENCE = "file:"
 _ISOLATION = "SERIALIZABLE"
 _ONE_WRITER = text(f"LOCK TABLE {SCHEMA_VERSIONS.name} IN EXCLUSIVE MODE")
@@ -58,14 +62,14 @@ def ledger_url(url: str | None) -> URL:
         ConfigError: the URL is malformed, of an unknown database, or of one kept in memory; or the
             file that holds it cannot be read, or can be read by everybody.
     """
-    text = _given(url)
+    text, source = _given(url), ledger_source(url)
     if text is not None and is_reference(text):
-        text = _text_of(Path(text.removeprefix(_REFERENCE)))
+        path = Path(text.removeprefix(_REFERENCE))
+        text, source = _text_of(path, source), f"what {path} holds, which {source} names,"
     if text is None:
         return URL.create(
             "sqlite", database=str(Path(platformdirs.user_data_dir("privrl")) / "ledger.sqlite")
         )
-    example = "give e.g. sqlite:////data/ledger.sqlite or postgresql://user@host/ledger"
     try:
         parsed = make_url(text)
         backend = parsed.get_backend_name()
@@ -73,13 +77,13 @@ def ledger_url(url: str | None) -> URL:
         if "\0" in text:
             raise ValueError("a name with a zero byte")
     except (ArgumentError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"ledger is no database URL; {example}") from error
+        raise ConfigError(f"{source} is no URL of a ledger; {_EXAMPLE}") from error
     if backend == "postgresql":
         return parsed.set(drivername="postgresql+psycopg")
     if backend != "sqlite":
-        raise ConfigError(f"ledger={backend}:... is neither SQLite nor PostgreSQL; {example}")
+        raise ConfigError(f"{source} is {backend}:..., neither SQLite nor PostgreSQL; {_EXAMPLE}")
     if parsed.database in (None, "", ":memory:") or str(parsed.database).startswith("file:"):
-        raise ConfigError(f"ledger names no file of SQLite: budgets must outlive it; {example}")
+        raise ConfigError(f"{source} names no file of SQLite: budgets must outlive it; {_EXAMPLE}")
     return parsed.set(database=str(database))
 
 
@@ -93,6 +97,18 @@ def ledger_reference(url: str | None) -> str:
     if text is not None and is_reference(text):
         return text
     return ledger_url(url).render_as_string(hide_password=False)
+
+
+def ledger_source(url: str | None) -> str:
+    """Return what names the ledger, for messages: the option, the variable or neither.
+
+    Example:
+        >>> ledger_source("sqlite:////data/ledger.sqlite")
+        '--ledger'
+    """
+    if url:
+        return "--ledger"
+    return LEDGER_VARIABLE if os.environ.get(LEDGER_VARIABLE) else "the default place"
 
 
 def shown_url(url: URL) -> str:
@@ -111,18 +127,22 @@ def is_reference(text: str | None) -> bool:
 
 
 def _given(url: str | None) -> str | None:
-    return url or os.environ.get("PRIVRL_LEDGER")
+    return url or os.environ.get(LEDGER_VARIABLE)
 
 
-def _text_of(path: Path) -> str:
-    """Return the URL that a file holds."""
+def _text_of(path: Path, source: str) -> str:
+    """Return the URL that a file holds, which ``source`` names."""
     if not path.is_absolute():
-        raise ConfigError(f"ledger={_REFERENCE}{path} names no absolute path: file:/secrets/ledger")
+        raise ConfigError(
+            f"{source} is {_REFERENCE}{path}, no absolute path; give e.g. file:/secrets/ledger"
+        )
     try:
         everybody = path.stat().st_mode & stat.S_IROTH
         text = path.read_text().strip()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"the file {path} that holds the ledger's URL cannot be read") from error
+        raise ConfigError(
+            f"the file {path} that holds the ledger's URL, which {source} names, cannot be read"
+        ) from error
     if everybody:
         raise ConfigError(
             f"everybody can read {path}, which holds the ledger's URL: chmod 600 (of a Kubernetes"
@@ -138,6 +158,7 @@ class Storage:
 
     Args:
         url: from `ledger_url`.
+        source: what names it, for messages: see `ledger_source`.
         key: file of the ledger's key: a ledger that has one, and no tables, was lost.
         exists: the ledger was opened before, in another process: it is not made again.
 
@@ -146,7 +167,10 @@ class Storage:
         StorageError: the database cannot be opened, was lost, or was written by another version.
     """
 
-    def __init__(self, url: URL, *, key: Path | None = None, exists: bool = False) -> None:
+    def __init__(
+        self, url: URL, *, source: str, key: Path | None = None, exists: bool = False
+    ) -> None:
+        self._source = source
         self._made = False
         self._reached = exists
         self._shown = shown_url(url)
@@ -154,7 +178,7 @@ class Storage:
             path = Path(str(url.database))
             if not exists:
                 self._check_not_lost(path, key)
-                _create_private_file(path)
+                _create_private_file(path, source)
             self._first = None
             self.engine = _sqlite_engine(url, attempts.BUSY_SECONDS)
         else:
@@ -226,7 +250,7 @@ class Storage:
 
     def _check_not_lost(self, path: Path, key: Path | None) -> None:
         """Refuse to make a ledger anew whose key lies there: what was spent would be forgotten."""
-        with storage_errors(f"open the ledger {path}"):
+        with storage_errors(f"open the ledger {path} (from {self._source})", _ADVICE):
             empty = not path.exists() or path.stat().st_size == 0
             if empty and key is not None and key.exists():
                 raise StorageError(
@@ -277,8 +301,8 @@ class Storage:
         elif isinstance(error, IntegrityError):
             advice = "another process wrote the same thing: run again"
         else:
-            advice = "check its path and rights, or give another with --ledger"
-        return f"cannot use the ledger {self._shown}: {reason}; {advice}"
+            advice = _ADVICE
+        return f"cannot use the ledger {self._shown} (from {self._source}): {reason}; {advice}"
 
 
 def _never_made(url: URL) -> URL:
@@ -300,8 +324,8 @@ def _sqlite_engine(url: URL, patience: float) -> Engine:
     return engine
 
 
-def _create_private_file(path: Path) -> None:
-    with storage_errors(f"open the ledger {path}"):
+def _create_private_file(path: Path, source: str) -> None:
+    with storage_errors(f"open the ledger {path} (from {source})", _ADVICE):
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
