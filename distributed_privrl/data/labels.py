@@ -15,9 +15,6 @@ from distributed_privrl.data.spaces import Space, components
 MISSING = ": missing"
 """After a number's name: the indicator that says that there is none."""
 
-ENDS = "trajectory ends"
-"""Whether a row is the last one for good, in a table without a column for it."""
-
 
 def column_labels(info: DatasetInfo) -> tuple[str, ...]:
     """Return the name of each column of a dataset's rows, ``(D,)``; see `RowLayout`.
@@ -33,7 +30,7 @@ def column_labels(info: DatasetInfo) -> tuple[str, ...]:
     observation = list(_of_part(table, "observation", info.observation_space))
     action = list(_of_part(table, "action", info.action_space))
     after = [f"next {name}" for name in observation]
-    reward, end = table.columns.reward, table.columns.termination or ENDS
+    reward, end = table.columns.reward, table.columns.termination or "terminal"
     return (*observation, *action, reward, *after, end)
 
 

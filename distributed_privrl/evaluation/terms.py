@@ -53,7 +53,7 @@ def terms_of(rows: Rows) -> Terms:
         action=_columns(rows.action, "action"),
         reward=rows.reward,
         after="the next row's observation",
-        end=rows.end or Terms.end,
+        end="the trajectory's end",
     )
 
 
