@@ -46,6 +46,8 @@ _TRUST = 3.0
 """Deviations of a released count's noise that a public one is taken to be off."""
 _RESOLVED = 3.0
 """Deviations of its noise that the mean cell of a joint count weighs where parts tell no more."""
+_CLEAR = 8.0
+"""Deviations that the mean cell weighs where coarser parts are left out: these tell the same."""
 _FEWEST_BINS = 6
 _SMALL, _STAYS = 0.25, 0.6
 """Share of differences of two people that are small; of the others, that of changes that are."""
@@ -169,7 +171,8 @@ class Belief:
 
         Parts are for what noise would hide between bins: where a cell weighs little beside it on
         average. What a number becomes in a step follows from itself far more finely than from a
-        part. The model holds bins even so, and must have room for all that numbers become. Several
+        part. The model holds bins even so, and must have room for all that numbers become. Parts
+        that are clear by themselves stand for all coarser ones, whose sums they tell. Several
         numbers of a triple are counted in halves alone: what finer parts tell of two of them, their
         own count tells better.
         """
@@ -186,7 +189,9 @@ class Belief:
             one = JointCount(clique, parts)
             if parts < most:
                 found.setdefault(self._cells(one), one)
-        return list(found.values())
+        clear = self.total / (_CLEAR * self._joint_deviation)
+        finest = max((math.prod(one) for one in found if math.prod(one) <= clear), default=0)
+        return [one for shape, one in found.items() if math.prod(shape) >= finest]
 
     def _cells(self, count: JointCount) -> tuple[int, ...]:
         """Return the shape of what is counted."""
@@ -351,7 +356,7 @@ class Belief:
             self._field = Field(sizes, potentials, hidden=len(hidden))
         else:
             known = [
-                Measured(one.clique, one.cleaned, one.deviation, self._lines(one.count))
+                Measured(one.clique, self._agreed(one), one.deviation, self._lines(one.count))
                 for one in self._latest.values()
             ]
             known += self._told.values()
@@ -397,6 +402,26 @@ class Belief:
     def _latest(self) -> dict[Clique, ReleasedTable]:
         """Of each clique the joint count that was released last: it knows those before it."""
         return {one.clique: one for one in self.tables}
+
+    def _agreed(self, table: ReleasedTable) -> NDArray[np.float64]:
+        """Return a joint count as far as later and finer ones of its columns bear it out.
+
+        What a count of halves of three numbers says within its parts was guessed before two of them
+        were counted more finely.
+        """
+        counts = table.cleaned
+        for other in self.tables[self.tables.index(table) + 1 :]:
+            if (
+                table.parts
+                and set(other.clique) < set(table.clique)
+                and other.count.tells(JointCount(other.clique, table.parts))
+            ):
+                places = [table.clique.index(i) for i in other.clique]
+                others = tuple(axis for axis in range(counts.ndim) if axis not in places)
+                sums = counts.sum(axis=others, keepdims=True)
+                wanted = np.expand_dims(other.cleaned, others)
+                counts = counts * np.divide(wanted, sums, out=np.zeros_like(sums), where=sums > 0)
+        return counts
 
     @property
     def _cleaned(self) -> dict[Clique, NDArray[np.float64]]:

@@ -4,7 +4,8 @@ No single way suits all tables. A category that decides another needs each cell 
 two numbers that go together loosely are told better by a smooth function than by their cells; of
 two that have nothing to do with each other the margins know all. So each way is tried, and the
 counts themselves say which is best: some noise more makes two independent versions of them, of
-which one is cleaned and the other one judges.
+which one is cleaned and the other one judges. Within parts neither shows anything: there two
+numbers go together smoothly, and others along straight lines; see `spreading`.
 
 Reference: Neufeld, Dharamshi, Gao and Witten 2024 (data thinning).
 """
@@ -98,7 +99,9 @@ def cleaned(released: Released, random: np.random.Generator) -> NDArray[np.float
     Returns:
         counts of at least zero of each cell of bins, that add up to ``total``.
     """
-    smooth = (None, STIFF, SUPPLE) if released.of_two_numbers else (None,)
+    smooth: tuple[Smoothness | None, ...] = (None,)
+    if released.of_two_numbers:  # within parts nothing judges but what is smooth
+        smooth = (STIFF, SUPPLE) if released.of_parts else (None, STIFF, SUPPLE)
     ways = [(smoothness, rule) for smoothness in smooth for rule in RULES]
     risks = np.zeros(len(ways))
     for _ in range(_TRIALS):
@@ -167,7 +170,7 @@ def _refined(
         before = blocks(result, maps)
         deviations = deviation * np.sqrt(blocks(np.ones(noisy.shape), level))
         after = _kept_and_raked(blocks(noisy, level), deviations, total, before, known, rule)
-        if released.of_parts and level is levels[0]:
+        if released.of_parts and not released.of_two_numbers and level is levels[0]:
             atoms = [margin.alone for margin in released.margins]
             result = spread(result, after, maps, released.ordered, atoms)
         else:

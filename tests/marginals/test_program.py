@@ -90,6 +90,7 @@ def test_numbers_are_counted_in_parts_where_noise_hides_bins(
 ) -> None:
     assert not any(parts for _, parts in open_counts())  # 15 units a cell, noise of 2
     monkeypatch.setattr(belief, "_RESOLVED", 100.0)
+    monkeypatch.setattr(belief, "_CLEAR", 1000.0)
     monkeypatch.setattr(shapes, "ATOM", 1.0)  # no value has all the weight
     state, after = "observation_0", "next_observation_0"
     named = open_counts()
@@ -115,8 +116,21 @@ def test_numbers_are_counted_in_parts_where_noise_hides_bins(
 def test_parts_that_are_alike_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The least value and the most are atoms: halves and thirds of those between are the same."""
     monkeypatch.setattr(belief, "_RESOLVED", 100.0)
+    monkeypatch.setattr(belief, "_CLEAR", 1000.0)
     pair = ("observation_0", "reward")
     assert {parts for clique, parts in open_counts() if clique == pair} == {0, 2}
+
+
+@pytest.mark.parametrize(("clear", "parts"), [(1000.0, {0, 2, 3}), (12.0, {0, 3}), (10.0, {0})])
+def test_parts_that_are_clear_stand_for_coarser_ones(
+    clear: float, parts: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cell of bins has 10.6 deviations on average, one of thirds 14.1 and one of halves 21.2."""
+    monkeypatch.setattr(belief, "_RESOLVED", 100.0)
+    monkeypatch.setattr(belief, "_CLEAR", clear)
+    monkeypatch.setattr(shapes, "ATOM", 1.0)
+    pair = ("observation_0", "reward")
+    assert {parts for clique, parts in open_counts() if clique == pair} == parts
 
 
 def test_what_was_counted_in_parts_may_be_counted_in_bins_and_not_the_other_way_round() -> None:
@@ -201,6 +215,7 @@ def test_a_program_goes_on_from_its_checkpoint_as_if_nothing_had_happened(
 ) -> None:
     """Also where what was counted are parts of numbers."""
     monkeypatch.setattr(belief, "_RESOLVED", resolved)
+    monkeypatch.setattr(belief, "_CLEAR", 1000.0)
     whole = drawn(program_of(COLUMNS, PLAN, Chooses((3, 1, 0))), Adds(7), 0, 1, 2)
     half = drawn(program_of(COLUMNS, PLAN, Chooses((3, 1))), Adds(7), 0, 1)
     resumed = program_of(COLUMNS, PLAN, Chooses((0,)))

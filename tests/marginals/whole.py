@@ -136,6 +136,7 @@ def whole_run(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(belief, "estimated", chained)
+        patch.setattr(belief, "_CLEAR", 1000.0)  # coarse parts are not left out beside fine ones
         patch.setattr(cleaning, "_TRIALS", 0)
         patch.setattr(program, "score", noted)
         for index in range(len(planned.releases)):
