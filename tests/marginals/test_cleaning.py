@@ -206,6 +206,20 @@ def test_what_lies_within_parts_follows_from_what_lies_between_them(
     assert np.abs(found.sum(axis=1) - truth.sum(axis=1)).sum() < 0.02 * 600
 
 
+def test_a_relation_does_not_turn_back_within_parts() -> None:
+    """Fifths of two numbers that go together in the upper half alone, one deviation of noise."""
+    truth = gaussian(0.9, 18, 570)
+    for rows in (slice(0, 2), slice(4, 9)):
+        truth[rows] = truth[rows].mean(axis=0)
+    counts, means = blocks(truth, part_maps(truth, 5)), truth @ np.arange(18) / truth.sum(axis=1)
+    for seed in range(6):
+        noisy = counts + np.random.default_rng(seed).normal(size=counts.shape)
+        found = clean(noisy, 1.0, truth, parts=5)
+        own = found @ np.arange(18) / found.sum(axis=1)
+        assert (np.diff(own) > 0).all()
+        assert np.abs(own - means).mean() < 0.6
+
+
 def test_where_two_numbers_decide_each_other_parts_are_steps() -> None:
     truth = 600 * np.eye(14) / 14 + 1e-6
     maps = part_maps(truth, 2)

@@ -153,6 +153,22 @@ def test_what_was_counted_in_parts_may_be_counted_in_bins_and_not_the_other_way_
     np.testing.assert_allclose(belief.expected((0, 1)), expected, atol=0.02 * belief.total)
 
 
+def test_what_was_guessed_within_parts_gives_way_to_a_finer_count() -> None:
+    made = drawn(program_of(COLUMNS, PLAN), Adds(), 0)
+    made.prepare(1)
+    belief = made._belief
+    halves, bins = JointCount((0, 1, 2), 2), JointCount((0, 2))
+    belief.take(halves, counted(made, halves), 1.0)
+    before = belief.tables[0].cleaned.sum(axis=1)
+    unlike = counted(made, bins)[::-1].copy()
+    belief.take(bins, unlike, 1.0)
+    finer = belief.tables[1].cleaned
+    assert np.abs(before - finer).max() > 0.05 * belief.total
+    agreed = belief._agreed(belief.tables[0])
+    np.testing.assert_allclose(agreed.sum(axis=1), finer, atol=1e-6 * belief.total)
+    np.testing.assert_allclose(belief._agreed(belief.tables[1]), finer)
+
+
 def test_each_step_draws_what_its_entry_states() -> None:
     chooser, noise = Chooses((2, 0, 1)), Adds(amount=5)
     drawn(program_of(COLUMNS, PLAN, chooser), noise, 0, 1, 2)
