@@ -8,7 +8,9 @@ import platformdirs
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.methods.dprft.config import ProseConfig, TextConfig
+from distributed_privrl.methods.dprft.plan import check_room
 from distributed_privrl.stages.devices import device_of
+from distributed_privrl.text.generation import context_of
 from distributed_privrl.text.language import Language, SmallModelConfig
 from distributed_privrl.text.pretraining import PretrainingConfig, pretrained
 from distributed_privrl.text.prompts import PromptTemplate, described
@@ -28,14 +30,17 @@ def language_of(
         progress: told of the steps of a pre-training.
 
     Raises:
-        ConfigError: a package is not installed, or the packages have too little prose.
+        ConfigError: a package is not installed, the packages have too little prose, or texts leave
+            no room for a prompt.
         StorageError: the folder holds no model, or cannot be written.
 
     Privacy: public packages alone are read; nothing here knows where the corpus lies.
     """
     asked, device = config.model.language, device_of(config.runtime)
     if not isinstance(asked, ProseConfig):
-        return Language.load(asked).to(device)
+        loaded = Language.load(asked)
+        check_room(config, context_of(loaded.model))
+        return loaded.to(device)
     made = pretrained(
         asked.folder or Path(platformdirs.user_cache_dir("privrl")) / "languages",
         described(template, public_documents(asked.packages, asked.excerpt_words)),

@@ -71,10 +71,12 @@ class DprftMethod(DeclaredMethod[World]):
     def check(self, context: RunContext) -> World:
         """Return where the corpus lies; see `DeclaredMethod.check`."""
         text_package("transformers")
-        from distributed_privrl.methods.dprft.training import check_options
         from distributed_privrl.methods.dprft.writing import prompt_template
 
-        check_options(self.config)
+        if self.config.training.by in ("grpo", "rloo"):
+            from distributed_privrl.text.trl_training import check_machinery
+
+            check_machinery()
         prompt_template(self.config)
         if self.config.model.encoder == "minilm":
             check_minilm()
