@@ -63,7 +63,9 @@ class StoppingRule(StrictModel):
     least_gate_rate: Share = Field(default=0.0, description="share of samples that pass")
     least_distinct: Share = Field(default=0.0, description="share of samples that differ")
     most_loss_rise: Finite | None = Field(
-        default=None, description="by how many nats a token the loss on public text may rise"
+        default=None,
+        description="by how many nats a token the loss may rise on public text that the model has"
+        " learned, where it is made of packages",
     )
     patience: PositiveInt = Field(
         default=3,

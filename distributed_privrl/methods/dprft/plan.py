@@ -28,6 +28,7 @@ from distributed_privrl.stages.plan import left_for_rounds
 from distributed_privrl.stages.release_plan import ReleasePlan
 from distributed_privrl.stages.verdict import Grade, Verdict
 from distributed_privrl.text.minilm import MiniLmEncoder
+from distributed_privrl.text.ppo_config import PpoOptions
 
 PUBLIC_LANGUAGE = "public_language_model_and_prompts"
 """What the guarantee assumes: neither saw the corpus."""
@@ -119,7 +120,22 @@ def check_config(config: DprftConfig) -> None:
             " another reward"
         )
     _check_choices(config)
+    _check_watched(config)
     rule_of(config)
+
+
+def _check_watched(config: DprftConfig) -> None:
+    settings = config.training.settings
+    if (
+        isinstance(settings, PpoOptions)
+        and settings.stopping.most_loss_rise is not None
+        and not isinstance(config.model.language, ProseConfig)
+    ):
+        raise ConfigError(
+            "training.options.stopping.most_loss_rise: nothing tells which public text"
+            f" model.language={config.model.language} has learned; leave it out, set another limit"
+            " of stopping, or have the model made of packages"
+        )
 
 
 def _check_choices(config: DprftConfig) -> None:

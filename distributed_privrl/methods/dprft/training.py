@@ -13,7 +13,7 @@ from distributed_privrl.methods.dprft.evolution import (
     descendants,
     evolved,
 )
-from distributed_privrl.methods.dprft.language import language_of
+from distributed_privrl.methods.dprft.language import language_of, watched_rows
 from distributed_privrl.methods.dprft.writing import (
     drawn_texts,
     gate_of,
@@ -118,13 +118,17 @@ def tune(config: DprftConfig, scorer: Scorer, folder: Path, *, told: Callable[[i
             told=told,
         )
     else:
+        how, rows = ppo_config(config), None
+        if how.stopping.most_loss_rise is not None:
+            rows = watched_rows(config, template, language)
         trainer = PpoTrainer(
             language,
             scorer,
             gate=gate,
             prompts=prompts,
-            config=ppo_config(config),
+            config=how,
             streams=streams,
+            public_rows=rows,
         )
         outcome = trainer.train(folder, report=lambda metrics: told(metrics.step))
     _check_refusal(outcome.refusal, config, outcome.steps, folder / MODEL)

@@ -27,6 +27,7 @@ from distributed_privrl.text import minilm
 from distributed_privrl.text.aug_pe import FilledBlanks
 from distributed_privrl.text.gate import Gate, InstructJudge
 from distributed_privrl.text.ppo import PpoTrainer
+from distributed_privrl.text.ppo_config import Outcome
 from tests.worlds.notes import TEMPLATE, Notes
 
 AUG_PE = {"training__by": "aug_pe", "model__reward": "nearest_votes"}
@@ -368,6 +369,38 @@ def test_texts_as_long_as_the_model_reads_are_refused(
         plan_run(world.config(model__language=prose, training__most_tokens=32))
     assert not world.ledger.entries()
     assert not (tmp_path / "languages").exists()
+
+
+@pytest.mark.parametrize(("limit", "steps"), [(-10, 1), (10, 3)])
+def test_a_loss_on_public_text_that_rises_too_far_ends_the_tuning(
+    world: Notes, monkeypatch: pytest.MonkeyPatch, limit: float, steps: int
+) -> None:
+    outcomes: list[Outcome] = []
+    train = PpoTrainer.train
+
+    def watched(self: PpoTrainer, *args: Any, **named: Any) -> Outcome:
+        outcomes.append(train(self, *args, **named))
+        return outcomes[-1]
+
+    monkeypatch.setattr(PpoTrainer, "train", watched)
+    prose = {
+        **{"packages": ["gymnasium"], "steps": 2, "vocabulary": 384, "context": 48},
+        **{"width": 16, "layers": 1, "heads": 1, "folder": str(world.folder / "languages")},
+    }
+    stopping = {"most_loss_rise": limit}
+    world.run(
+        model__language=prose,
+        training__options={"checkpoint_every": 1, "stopping": stopping},
+        training__gate=False,
+    )
+    assert [one.steps for one in outcomes] == [steps]
+    assert ("public text" in outcomes[0].stopped) == (limit < 0)
+
+
+def test_a_loss_on_public_text_is_refused_where_there_is_none(world: Notes) -> None:
+    with pytest.raises(ConfigError, match="most_loss_rise: nothing tells which public text"):
+        world.run(training__options={"stopping": {"most_loss_rise": 1}})
+    assert not world.ledger.entries()
 
 
 def test_without_the_extra_it_says_which(world: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
