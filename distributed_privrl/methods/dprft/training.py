@@ -14,6 +14,7 @@ from distributed_privrl.methods.dprft.evolution import (
     evolved,
 )
 from distributed_privrl.methods.dprft.language import language_of, watched_rows
+from distributed_privrl.methods.dprft.steps import keep_step
 from distributed_privrl.methods.dprft.writing import (
     drawn_texts,
     gate_of,
@@ -25,6 +26,7 @@ from distributed_privrl.methods.dprft.writing import (
 from distributed_privrl.text.ppo import PpoTrainer
 from distributed_privrl.text.ppo_config import PpoConfig
 from distributed_privrl.text.scoring import NearestVotes, Scorer
+from distributed_privrl.text.stopping import StepMetrics
 from distributed_privrl.text.trl_config import TrlConfig
 from distributed_privrl.text.trl_training import train_with_trl
 
@@ -92,6 +94,8 @@ def choose(
 def tune(config: DprftConfig, scorer: Scorer, folder: Path, *, told: Callable[[int], None]) -> None:
     """Tune the model by the scorer's rewards, and keep it in ``folder / MODEL``.
 
+    What steps of proximal policy optimisation measured is kept beside it.
+
     Args:
         config: of the run.
         scorer: of the corpus.
@@ -130,7 +134,12 @@ def tune(config: DprftConfig, scorer: Scorer, folder: Path, *, told: Callable[[i
             streams=streams,
             public_rows=rows,
         )
-        outcome = trainer.train(folder, report=lambda metrics: told(metrics.step))
+
+        def report(metrics: StepMetrics) -> None:
+            keep_step(folder, metrics)
+            told(metrics.step)
+
+        outcome = trainer.train(folder, report=report)
     _check_refusal(outcome.refusal, config, outcome.steps, folder / MODEL)
     if outcome.stopped:
         logger.warning("training ended after %d steps: %s", outcome.steps, outcome.stopped)

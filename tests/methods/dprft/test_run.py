@@ -21,6 +21,7 @@ from distributed_privrl.core.errors import (
 from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.dprft.releases import VoteRelease
 from distributed_privrl.methods.dprft.scorer import VoteScorer
+from distributed_privrl.methods.dprft.steps import STEPS
 from distributed_privrl.methods.dprft.voter import Voter
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.text import minilm
@@ -401,6 +402,50 @@ def test_a_loss_on_public_text_is_refused_where_there_is_none(world: Notes) -> N
     with pytest.raises(ConfigError, match="most_loss_rise: nothing tells which public text"):
         world.run(training__options={"stopping": {"most_loss_rise": 1}})
     assert not world.ledger.entries()
+
+
+def test_steps_are_told_as_released_figures_and_after_a_kill_the_same(
+    world: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = PpoTrainer._step
+    times: list[float] = []
+
+    def dies(self: PpoTrainer, number: int) -> Any:
+        if number == 2 and not times:
+            times.append(0)
+            raise Killed
+        return step(self, number)
+
+    world.run("whole")
+    monkeypatch.setattr(PpoTrainer, "_step", dies)
+    with pytest.raises(Killed):
+        world.run()
+    world.run(resume=True)
+    first, *lines = metrics(world, "run")
+    assert (first["stage"], len(lines)) == ("votes", 3)
+    figures = {"reward", "gate_rate", "kl", "kl_weight", "entropy", "tokens", "distinct"}
+    paid = {f"{name}_ledger_entry" for name in figures}
+    entries = {entry.id for entry in world.ledger.entries()}
+    for number, line in enumerate(lines, start=1):
+        assert set(line) == {"stage", "step"} | figures | paid
+        assert (line["stage"], line["step"]) == ("votes", number)
+        assert {line[name] for name in paid} < entries
+    whole = metrics(world, "whole")[1:]
+    assert [{name: one[name] for name in figures} for one in lines] == [
+        {name: one[name] for name in figures} for one in whole
+    ]
+
+
+def test_a_run_with_exact_votes_tells_nothing_of_its_steps(world: Notes) -> None:
+    world.run(privacy__epsilon=None)
+    run = world.folder / "run"
+    assert not (run / "metrics.jsonl").exists()
+    assert [one.relative_to(run).parts[0] for one in run.rglob(STEPS)] == ["private"]
+
+
+def metrics(world: Notes, name: str) -> list[dict[str, Any]]:
+    lines = (world.folder / name / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def test_without_the_extra_it_says_which(world: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
