@@ -51,6 +51,9 @@ Delta = Annotated[float, Field(ge=LEAST_DELTA, lt=1)]
 MOST_MEASURES = 32
 """Histograms that a report may ask for."""
 Probability = Annotated[float, Field(gt=0, le=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class NoisyCount(StrictModel):

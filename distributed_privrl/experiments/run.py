@@ -5,7 +5,7 @@ Whatever trains or draws figures is imported once a run gets there: most refusal
 
 import importlib.metadata
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -156,7 +156,7 @@ def run(
                 result = method_named(config.method).run(config, context)
                 certificate = _release(config, context, result, directory, publisher, sign_key)
                 _release_beside(config, context, result, directory, sign_key, public=stand_in)
-                _log(directory, certificate)
+                _log(directory, certificate, result.metrics)
                 from distributed_privrl.experiments.judging import judged
 
                 trials = judged(
@@ -411,12 +411,16 @@ def _units(certificate: Certificate, stage: Stage) -> PublicValue | ReleasedValu
     )
 
 
-def _log(directory: RunDirectory, certificate: Certificate) -> None:
+def _log(
+    directory: RunDirectory,
+    certificate: Certificate,
+    further: Sequence[Mapping[str, PublicValue | ReleasedValue]],
+) -> None:
     if directory.metrics.exists():
         return  # a resumed run that had finished
     if not certificate.stages:
         return
-    directory.write_metrics(
+    stages = [
         {
             "stage": PublicValue(stage.name),
             "delta": PublicValue(stage.delta),
@@ -424,4 +428,5 @@ def _log(directory: RunDirectory, certificate: Certificate) -> None:
             "reserved": PublicValue(sum(_times(event) for event in stage.events)),
         }
         for stage in certificate.stages
-    )
+    ]
+    directory.write_metrics([*stages, *further])

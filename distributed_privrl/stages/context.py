@@ -11,6 +11,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, Transitions
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.choosing import Chooser, SecureChooser, SeededChooser
+from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
 from distributed_privrl.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 
 if TYPE_CHECKING:
@@ -143,6 +144,7 @@ class MethodResult:
         ledger_entries: ids of the charges.
         release: what may leave once it is certified.
         beside: datasets that may leave too, under certificates of their own.
+        metrics: further lines of ``metrics.jsonl``.
     """
 
     stages: tuple[Stage, ...]
@@ -150,3 +152,4 @@ class MethodResult:
     ledger_entries: tuple[str, ...]
     release: Release
     beside: tuple[CertifiedDataset, ...] = ()
+    metrics: tuple[Mapping[str, PublicValue | ReleasedValue], ...] = ()

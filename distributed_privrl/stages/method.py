@@ -6,13 +6,14 @@ to step, so that nothing is built twice and nothing can be used before it is pai
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 from distributed_privrl.core.config import NoisyCount, RunConfig
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
 from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.stages.asked_measures import first_measures
 from distributed_privrl.stages.charging import COUNT
@@ -46,10 +47,12 @@ class Released:
     Args:
         release: what may leave once it is certified.
         beside: datasets that may leave too, under certificates of their own.
+        metrics: further lines of ``metrics.jsonl``; each names its stage.
     """
 
     release: Release
     beside: tuple[CertifiedDataset, ...] = ()
+    metrics: tuple[Mapping[str, PublicValue | ReleasedValue], ...] = ()
 
 
 class DeclaredMethod(abc.ABC, Generic[WorldT]):

@@ -112,6 +112,7 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
         ledger_entries=tuple(entry for _, entry in paid),
         release=released.release,
         beside=released.beside,
+        metrics=released.metrics,
     )
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from distributed_privrl.core.checks import check_probability
 from distributed_privrl.core.errors import BudgetError, ConfigError
 from distributed_privrl.core.random import Streams
+from distributed_privrl.text.aug_pe_config import AugPeConfig
 from distributed_privrl.text.generation import FREE, generate
 from distributed_privrl.text.language import Language
 from distributed_privrl.text.prompts import Prompt
@@ -43,25 +44,6 @@ class Variation(Protocol):
             streams: public randomness of this call.
         """
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class AugPeConfig:
-    """How texts evolve.
-
-    Args:
-        iterations: rounds of votes.
-        population: texts that are voted for.
-        most_tokens: of a text.
-        threshold: votes below it count as none; 0 drops what noise alone made negative.
-        batch: texts that are written at once.
-    """
-
-    iterations: int = 10
-    population: int = 512
-    most_tokens: int = 64
-    threshold: float = 0.0
-    batch: int = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,8 +139,8 @@ class RewrittenBlanks:
 
     language: Language
     most_tokens: int
-    blank_probability: float = 0.6
-    batch: int = 128
+    blank_probability: float
+    batch: int
 
     def __post_init__(self) -> None:
         check_probability("blank_probability", self.blank_probability)
@@ -200,8 +182,8 @@ class FilledBlanks:
 
     language: Language
     most_tokens: int
-    blank_probability: float = 0.6
-    batch: int = 16
+    blank_probability: float
+    batch: int
     request: str = _FILL
 
     def __post_init__(self) -> None:

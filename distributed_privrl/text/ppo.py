@@ -294,7 +294,7 @@ class PpoTrainer:
         if self._public_rows is not None:
             rise = public_loss(self._language, self._public_rows) - self._first_loss
             limit = self._config.stopping.most_loss_rise
-            if not rise <= limit:
+            if limit is not None and not rise <= limit:
                 return f"the loss on public text rose by {rise:.3g}, its limit {limit:.3g}"
         if not self._strikes and self._config.stopping != StoppingRule():
             keep(self._language, folder / _HEALTHY)

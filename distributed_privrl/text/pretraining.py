@@ -147,9 +147,8 @@ def public_loss(language: Language, rows: NDArray[np.int64], *, batch: int = 16)
     """Return the mean cross entropy on rows of public text that `packed` made, in nats a token."""
     with torch.no_grad():
         losses = [
-            float(next_token_loss(language, torch.from_numpy(rows[start : start + batch])))
-            * len(rows[start : start + batch])
-            for start in range(0, len(rows), batch)
+            float(next_token_loss(language, torch.from_numpy(part).to(language.device))) * len(part)
+            for part in (rows[start : start + batch] for start in range(0, len(rows), batch))
         ]
     return sum(losses) / len(rows)
 

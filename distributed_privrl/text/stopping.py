@@ -1,6 +1,18 @@
 """When training ends before its time: by public signals alone."""
 
+import math
 from dataclasses import dataclass
+
+from pydantic import Field
+
+from distributed_privrl.core.config import (
+    Finite,
+    NotNegative,
+    PositiveFloat,
+    PositiveInt,
+    Share,
+    StrictModel,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,30 +50,34 @@ class StepMetrics:
     generation_share: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoppingRule:
+class StoppingRule(StrictModel):
     """Limits of public signals, which tell of a collapsed language before any reader sees it.
 
-    Args:
-        most_kl: nats a token from the model before training.
-        least_entropy: nats a token.
-        least_gate_rate: share of samples that pass.
-        least_distinct: share of samples that differ.
-        most_loss_rise: by how many nats a token the loss on public text may rise.
-        patience: steps in a row that must break a limit; the loss on public text need only once.
+    A limit that is null is none.
     """
 
-    most_kl: float = float("inf")
-    least_entropy: float = 0.0
-    least_gate_rate: float = 0.0
-    least_distinct: float = 0.0
-    most_loss_rise: float = float("inf")
-    patience: int = 3
+    most_kl: PositiveFloat | None = Field(
+        default=None, description="nats a token from the model before training"
+    )
+    least_entropy: NotNegative = Field(default=0.0, description="nats a token")
+    least_gate_rate: Share = Field(default=0.0, description="share of samples that pass")
+    least_distinct: Share = Field(default=0.0, description="share of samples that differ")
+    most_loss_rise: Finite | None = Field(
+        default=None,
+        description="by how many nats a token the loss may rise on public text that the model has"
+        " learned, where it is made of packages",
+    )
+    patience: PositiveInt = Field(
+        default=3,
+        description="steps in a row that must break a limit; the loss on public text need only"
+        " once",
+    )
 
     def broken(self, metrics: StepMetrics) -> str:
         """Return which limit a step breaks, in words; empty where none."""
+        most_kl = math.inf if self.most_kl is None else self.most_kl
         limits = (
-            ("kl", metrics.kl > self.most_kl, self.most_kl),
+            ("kl", metrics.kl > most_kl, most_kl),
             ("entropy", metrics.entropy < self.least_entropy, self.least_entropy),
             ("gate_rate", metrics.gate_rate < self.least_gate_rate, self.least_gate_rate),
             ("distinct", metrics.distinct < self.least_distinct, self.least_distinct),

@@ -11,9 +11,8 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,56 +27,12 @@ from distributed_privrl.text.ppo_config import Outcome
 from distributed_privrl.text.pretraining import keep
 from distributed_privrl.text.prompts import Prompt, drawn_prompts
 from distributed_privrl.text.scoring import Scorer
+from distributed_privrl.text.trl_config import TrlConfig
 
 _BEFORE, _CHECKPOINTS, _OF = "before", "trl", "training.json"
 """Folders of the model before training and of trl's checkpoints, and what they are of."""
 _WHOLE = "trainer_state.json"
 """What trl writes into a checkpoint last."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrlConfig:
-    """How trl tunes a model.
-
-    Args:
-        algorithm: ``grpo`` or ``rloo``.
-        steps: batches that are scored.
-        prompts: of a step.
-        samples: completions of a prompt, two or more.
-        most_tokens: of a completion.
-        epochs: times that a step goes over its samples.
-        minibatch: samples that are computed at once; it divides those of a step.
-        learning_rate: of AdamW.
-        clip_range: of the ratio of probabilities.
-        kl_weight: price of a nat.
-        temperature: of the draws.
-        bf16: numbers of half the length, on a GPU that has them.
-        checkpoint_every: steps between two checkpoints.
-
-    Raises:
-        ConfigError: numbers do not fit together.
-    """
-
-    algorithm: Literal["grpo", "rloo"] = "grpo"
-    steps: int = 100
-    prompts: int = 64
-    samples: int = 2
-    most_tokens: int = 512
-    epochs: int = 1
-    minibatch: int = 16
-    learning_rate: float = 1e-6
-    clip_range: float = 0.2
-    kl_weight: float = 0.05
-    temperature: float = 1.0
-    bf16: bool = False
-    checkpoint_every: int = 10
-
-    def __post_init__(self) -> None:
-        if self.prompts * self.samples % self.minibatch or self.samples < 2:
-            raise ConfigError(
-                f"minibatch {self.minibatch} must divide prompts x samples ="
-                f" {self.prompts} x {self.samples}, and samples be two or more"
-            )
 
 
 def check_machinery() -> None:
@@ -232,11 +187,11 @@ class GatedReward:
 
 
 def _arguments(trl: Any, config: TrlConfig, streams: Streams, folder: Path, *, on_cpu: bool) -> Any:
-    parts = config.prompts * config.samples // config.minibatch
+    parts = config.prompts * config.samples // config.at_once
     common = {
         "output_dir": str(folder / _CHECKPOINTS),
         "max_steps": config.steps * config.epochs,
-        "per_device_train_batch_size": config.minibatch,
+        "per_device_train_batch_size": config.at_once,
         "gradient_accumulation_steps": parts,
         "steps_per_generation": parts,
         "num_generations": config.samples,

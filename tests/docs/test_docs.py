@@ -138,7 +138,7 @@ def test_the_presets_of_dprft_have_the_paper_s_noise_and_its_ablations() -> None
     assert "7B" in larger.model.language
     evolving: Any = load_config(folder / "dprft_pubmed_aug_pe.yaml")
     how = evolution_of(evolving)
-    assert (how.config.iterations, how.config.population, how.blank_probability) == (10, 2000, 0.6)
+    assert (how.iterations, how.population, how.blank_probability) == (10, 2000, 0.6)
     assert plan_run(evolving).facts()["noise_of_reward"] > 0
 
 

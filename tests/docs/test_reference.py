@@ -35,6 +35,7 @@ from distributed_privrl.experiments.sweeps.config import (
 from distributed_privrl.experiments.sweeps.job import TrialResult
 from distributed_privrl.experiments.sweeps.outcome import TABLE, write_outcome
 from distributed_privrl.experiments.trials import TrialSpec, failure, without_reason
+from distributed_privrl.methods.dprft.config import OPTIONS
 from distributed_privrl.privacy.certificate import Certificate, Stage
 from distributed_privrl.privacy.metrics import PublicValue
 from distributed_privrl.runtime.rllib import bridge
@@ -182,6 +183,16 @@ def test_every_key_of_a_sweep_has_its_row() -> None:
     kinds = (PublicSelection, ComposedSelection, PrivateSelection)
     known = [row for kind in kinds for row in _rows(kind, "selection.")]
     assert set(rows) == {*_rows(Axis, "search.KEY."), *known}
+
+
+def test_every_option_of_a_tuning_has_its_row() -> None:
+    ways: dict[type[BaseModel], list[str]] = {}
+    for by, kind in OPTIONS.items():
+        ways.setdefault(kind, []).append(f"`{by}`")
+    page = section(DOCS / "dprft.md", "Options")
+    assert re.findall(r"^\| `(?!training.by).*$", page, re.MULTILINE) == [
+        f"| {', '.join(bys)} {row}" for kind, bys in ways.items() for row in _rows(kind)
+    ]
 
 
 def _rows(

@@ -1,7 +1,6 @@
 """Private evolution: votes choose, variations stay near, a spent budget ends it with its texts."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,12 @@ from numpy.typing import NDArray
 from distributed_privrl.core.errors import BudgetError, ConfigError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.text.aug_pe import (
-    AugPeConfig,
     FilledBlanks,
     RewrittenBlanks,
     evolve,
     survivors,
 )
+from distributed_privrl.text.aug_pe_config import AugPeConfig
 from distributed_privrl.text.generation import FREE, Completions, generate
 from distributed_privrl.text.language import Language
 from distributed_privrl.text.prompts import Prompt
@@ -24,6 +23,10 @@ from tests.text.small import language
 
 PROMPTS = [Prompt(text=word) for word in ("agent", "space", "reward")]
 CONFIG = AugPeConfig(iterations=10, population=48, most_tokens=8, batch=32)
+
+
+def changed(config: AugPeConfig, **changes: Any) -> AugPeConfig:
+    return AugPeConfig(**{**config.model_dump(), **changes})
 
 
 class Letters:
@@ -58,7 +61,7 @@ def test_votes_move_the_population_and_the_same_streams_the_same_way() -> None:
     vary = RewrittenBlanks(language=known, most_tokens=8, blank_probability=0.2, batch=32)
 
     def run(iterations: int, seed: int = 0) -> tuple[str, ...]:
-        config = replace(CONFIG, iterations=iterations)
+        config = changed(CONFIG, iterations=iterations)
         found = evolve(
             known, votes, prompts=PROMPTS, vary=vary, config=config, streams=Streams(seed)
         )
@@ -73,7 +76,7 @@ def test_votes_move_the_population_and_the_same_streams_the_same_way() -> None:
 
 def test_a_spent_budget_ends_it_with_the_texts_so_far() -> None:
     known = language()
-    vary = RewrittenBlanks(language=known, most_tokens=8)
+    vary = RewrittenBlanks(language=known, most_tokens=8, blank_probability=0.6, batch=32)
     found = evolve(known, Letters(2), prompts=PROMPTS, vary=vary, config=CONFIG, streams=Streams(0))
     assert found.iterations == 2
     assert len(found.texts) == 48
@@ -92,16 +95,16 @@ def test_blanks_are_drawn_and_the_rest_is_kept(monkeypatch: pytest.MonkeyPatch) 
         return generate(*args, **keywords)
 
     monkeypatch.setattr("distributed_privrl.text.aug_pe.generate", watched)
-    vary = RewrittenBlanks(language=known, most_tokens=20, blank_probability=0.6)
+    vary = RewrittenBlanks(language=known, most_tokens=20, blank_probability=0.6, batch=64)
     varied = vary(PROMPTS[:1] * 60, [text] * 60, Streams(0))
     blanks = [one == FREE for row in seen for one in row]
     assert np.mean(blanks) == pytest.approx(0.6, abs=0.07)
     assert all(one in (FREE, token) for row in seen for one, token in zip(row, tokens, strict=True))
     assert len(set(varied)) > 50
-    vary = RewrittenBlanks(language=known, most_tokens=20, blank_probability=1e-9)
+    vary = RewrittenBlanks(language=known, most_tokens=20, blank_probability=1e-9, batch=64)
     assert vary(PROMPTS[:1], [text], Streams(0)) == [text]
     with pytest.raises(ConfigError, match="blank_probability"):
-        RewrittenBlanks(language=known, most_tokens=20, blank_probability=1.5)
+        RewrittenBlanks(language=known, most_tokens=20, blank_probability=1.5, batch=64)
 
 
 def test_an_instruct_model_is_asked_to_fill_the_blanks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +115,7 @@ def test_an_instruct_model_is_asked_to_fill_the_blanks(monkeypatch: pytest.Monke
         return type("Drawn", (), {"texts": ["filled"] * len(prompts)})
 
     monkeypatch.setattr("distributed_privrl.text.aug_pe.generate", answering)
-    vary = FilledBlanks(language=language(), most_tokens=20, batch=2)
+    vary = FilledBlanks(language=language(), most_tokens=20, blank_probability=0.6, batch=2)
     words = "one two three four five"
     assert vary(PROMPTS, [words] * 3, Streams(0)) == ["filled"] * 3
     assert all("exactly 5 words" in one for one in asked)

@@ -1,8 +1,8 @@
 """Training on a toy reward: it rises near the target, resumes to the bit, stops clean."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +32,10 @@ CONFIG = PpoConfig(
     kl_weight=0.0,
     kl_target=None,
 )
+
+
+def changed(config: PpoConfig, **changes: Any) -> PpoConfig:
+    return PpoConfig(**{**config.model_dump(), **changes})
 
 
 class Letters:
@@ -85,7 +89,7 @@ def same(one: Language, other: Language) -> bool:
 
 def test_the_reward_rises_and_the_divergence_comes_to_its_target(tmp_path: Path) -> None:
     seen: list[StepMetrics] = []
-    config = replace(
+    config = changed(
         CONFIG, steps=50, prompts=8, minibatch=32, kl_weight=0.2, kl_target=0.3, kl_gain=0.25
     )
     outcome, known = train(tmp_path, config=config, seen=seen)
@@ -108,7 +112,7 @@ def test_a_stopped_training_goes_on_to_the_same_bits_and_asks_nothing_new(tmp_pa
     assert cut.asked[:5] == whole.asked[:5]
     assert cut.asked[5:] == whole.asked[4:], "step 5 was scored, but not kept: the same texts again"
     with pytest.raises(StorageError, match="another training"):
-        train(tmp_path / "cut", config=replace(CONFIG, learning_rate=1e-9))
+        train(tmp_path / "cut", config=changed(CONFIG, learning_rate=1e-9))
 
 
 def test_the_budget_ends_the_training_and_its_model_is_kept(tmp_path: Path) -> None:
@@ -117,7 +121,7 @@ def test_the_budget_ends_the_training_and_its_model_is_kept(tmp_path: Path) -> N
     assert (outcome.steps, outcome.stopped) == (3, "the budget is spent")
     assert "ledger budget" in str(outcome.refusal)
     assert len(scorer.asked) == 3
-    _, expected = train(tmp_path / "three", config=replace(CONFIG, steps=3))
+    _, expected = train(tmp_path / "three", config=changed(CONFIG, steps=3))
     assert same(Language.load(tmp_path / "short" / "model"), expected)
 
 
@@ -134,16 +138,16 @@ def test_what_fails_the_gate_is_never_scored(tmp_path: Path) -> None:
 
 def test_a_broken_limit_brings_back_the_last_model_in_health(tmp_path: Path) -> None:
     rule = StoppingRule(most_kl=0.02, patience=1)
-    config = replace(CONFIG, steps=40, checkpoint_every=1, stopping=rule)
+    config = changed(CONFIG, steps=40, checkpoint_every=1, stopping=rule)
     outcome, known = train(tmp_path / "kl", config=config)
     assert "kl is" in outcome.stopped
     assert 2 < outcome.steps < 40
-    _, expected = train(tmp_path / "less", config=replace(CONFIG, steps=outcome.steps - 1))
+    _, expected = train(tmp_path / "less", config=changed(CONFIG, steps=outcome.steps - 1))
     assert same(known, expected)
 
     rows = packed(known, texts(), length=48)[:4]
     rule = StoppingRule(most_loss_rise=-10)
-    outcome, known = train(tmp_path / "loss", config=replace(CONFIG, stopping=rule), rows=rows)
+    outcome, known = train(tmp_path / "loss", config=changed(CONFIG, stopping=rule), rows=rows)
     assert "public text" in outcome.stopped
     assert same(known, language()), "no check was passed: the model before training"
 

@@ -1,8 +1,8 @@
 """GRPO and RLOO by trl: the gate stands before the scorer, the budget ends it, nobody else asks."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +15,16 @@ from distributed_privrl.text.gate import Gate
 from distributed_privrl.text.language import Language
 from distributed_privrl.text.ppo_config import Outcome
 from distributed_privrl.text.prompts import Prompt
-from distributed_privrl.text.trl_training import GatedReward, TrlConfig, train_with_trl
+from distributed_privrl.text.trl_config import TrlConfig
+from distributed_privrl.text.trl_training import GatedReward, train_with_trl
 from tests.text.small import language
 
 PROMPTS = [Prompt(text=word) for word in ("agent", "space", "reward", "step")]
 CONFIG = TrlConfig(steps=2, prompts=4, samples=2, most_tokens=6, minibatch=4, learning_rate=1e-3)
+
+
+def changed(config: TrlConfig, **changes: Any) -> TrlConfig:
+    return TrlConfig(**{**config.model_dump(), **changes})
 
 
 class Letters:
@@ -47,7 +52,7 @@ def _trl() -> None:
 @pytest.mark.parametrize("algorithm", ["grpo", "rloo"])
 def test_a_step_scores_once_what_passed_and_the_model_moves(tmp_path: Path, algorithm: str) -> None:
     known, scorer = language(), Letters()
-    config = replace(CONFIG, algorithm=algorithm)
+    config = changed(CONFIG, algorithm=algorithm)
     outcome = train_with_trl(
         known,
         scorer,
@@ -76,7 +81,7 @@ def test_a_spent_budget_ends_it_with_the_model_kept(tmp_path: Path) -> None:
         Letters(budget=8),
         gate=Gate(least_words=0, most_repetition=1.0),
         prompts=PROMPTS,
-        config=replace(CONFIG, steps=5),
+        config=changed(CONFIG, steps=5),
         streams=Streams(0),
         folder=tmp_path,
     )
@@ -95,7 +100,7 @@ def test_a_killed_training_goes_on_to_the_same_bits_and_asks_nothing_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(least_words=0, most_repetition=1.0)
-    config = replace(CONFIG, steps=4, epochs=2, checkpoint_every=2)
+    config = changed(CONFIG, steps=4, epochs=2, checkpoint_every=2)
 
     def train(name: str, scorer: Letters, config: TrlConfig = config) -> list[torch.Tensor]:
         train_with_trl(
@@ -125,7 +130,7 @@ def test_a_killed_training_goes_on_to_the_same_bits_and_asks_nothing_new(
     half = tmp_path / "cut" / "trl" / "checkpoint-999"
     half.mkdir()  # as a kill inside a checkpoint leaves it
     with pytest.raises(StorageError, match="another training"):
-        train("cut", cut, replace(config, learning_rate=1e-9))
+        train("cut", cut, changed(config, learning_rate=1e-9))
     found = train("cut", cut)
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
     assert cut.asked[:4] == whole.asked
@@ -167,8 +172,9 @@ def test_an_evaluation_is_refused() -> None:
 
 
 def test_what_cannot_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="must divide"):
-        replace(CONFIG, minibatch=3)
+    with pytest.raises(ValueError, match="must divide"):
+        changed(CONFIG, minibatch=3)
+    assert changed(CONFIG, minibatch=None, prompts=12).at_once == 8
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="several processes"):
         train_with_trl(

@@ -1,9 +1,10 @@
 """Configuration of `dprft` and `dp_fine_tuning`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from distributed_privrl.core.config import (
     FilesOutputConfig,
@@ -15,11 +16,22 @@ from distributed_privrl.core.config import (
 )
 from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.stages.round_plan import RoundsConfig
+from distributed_privrl.text.aug_pe_config import AugPeOptions
+from distributed_privrl.text.ppo_config import PpoOptions
 from distributed_privrl.text.public_text import PUBLIC_PACKAGES
+from distributed_privrl.text.trl_config import TrlOptions, samples_at_once
 
 Reward = Literal[
     "dp_votes", "dp_votes_soft", "dp_votes_centred", "dp_mean_embedding", "nearest_votes"
 ]
+
+OPTIONS: Mapping[str, type[PpoOptions] | type[TrlOptions] | type[AugPeOptions]] = {
+    "ppo": PpoOptions,
+    "grpo": TrlOptions,
+    "rloo": TrlOptions,
+    "aug_pe": AugPeOptions,
+}
+"""What `training.options` may hold, by `training.by`."""
 
 
 class ProseConfig(StrictModel):
@@ -150,10 +162,29 @@ class TuningConfig(WritingConfig):
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
-        description="other settings of `text.ppo_config.PpoConfig`; of grpo and rloo those of"
-        " `text.trl_training.TrlConfig`; of aug_pe: blank_probability, variation, threshold,"
-        " batch",
+        description="other settings of `text.ppo_config.PpoOptions`; of grpo and rloo those of"
+        " `text.trl_config.TrlOptions`; of aug_pe those of `text.aug_pe_config.AugPeOptions`",
     )
+
+    @field_validator("options")
+    @classmethod
+    def _known_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        """Return the options as what is tuned by has them; errors name the keys within."""
+        if "by" not in info.data:  # wrong itself
+            return value
+        return OPTIONS[info.data["by"]].model_validate(value).model_dump(exclude_unset=True)
+
+    @model_validator(mode="after")
+    def _whole_parts(self) -> Self:
+        if isinstance(self.settings, TrlOptions):
+            asked = self.settings.minibatch
+            samples_at_once(asked, prompts=self.prompts_per_step, samples=self.samples)
+        return self
+
+    @property
+    def settings(self) -> PpoOptions | TrlOptions | AugPeOptions:
+        """The options, with the defaults of those that are not given."""
+        return OPTIONS[self.by].model_validate(self.options)
 
 
 class TextsOutputConfig(FilesOutputConfig):

@@ -14,6 +14,7 @@ from distributed_privrl.methods.dprft.config import (
     ProseConfig,
 )
 from distributed_privrl.stages.effort import Effort
+from distributed_privrl.text.aug_pe_config import AugPeOptions
 
 _PROMPT, _PASSING, _BATCH = 32, 0.5, 64
 """Tokens of a prompt, share of texts that pass the gate, and texts that are written at once."""
@@ -79,12 +80,12 @@ def plan_effort(config: DprftConfig, units: int) -> Effort | None:
         drawn_rows=scored + released * tokens * size.weights,
     )
     total = written + _pretraining(config.model.language, size) + _encoding(config, units)
-    if training.by == "aug_pe":
+    settings = training.settings
+    if isinstance(settings, AugPeOptions):
         return total
-    epochs = int(training.options.get("epochs", 1))
     tuned = Effort(
         learned_steps=training.steps * size.layers * _CALL,
-        learned_rows=epochs * scored,
+        learned_rows=settings.epochs * scored,
         drawn_rows=2 * scored,  # the texts under the policy and under the model before
         memory=_COPIES * _BYTES * size.weights,
     )

@@ -5,85 +5,53 @@ Reference: paper 003, section 4.2; see `text.aug_pe`.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.random import Streams
 from distributed_privrl.methods.dprft.config import DprftConfig
 from distributed_privrl.text.aug_pe import (
-    AugPeConfig,
     Evolved,
     FilledBlanks,
     RewrittenBlanks,
     Variation,
     evolve,
 )
+from distributed_privrl.text.aug_pe_config import AugPeConfig
 from distributed_privrl.text.language import Language
 from distributed_privrl.text.prompts import Prompt
 from distributed_privrl.text.scoring import NearestVotes
 
 POPULATION = "population.json"
-_BLANKS, _VARIATION = "blank_probability", "variation"
 _VARIATIONS: Mapping[str, type[RewrittenBlanks] | type[FilledBlanks]] = {
     "rewrite": RewrittenBlanks,
     "fill": FilledBlanks,
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Evolution:
-    """How texts evolve.
-
-    Args:
-        config: of the rounds.
-        blank_probability: of a token, or word, that is written anew.
-        how: ``rewrite`` or ``fill``.
-    """
-
-    config: AugPeConfig
-    blank_probability: float
-    how: str
-
-    def variation(self, language: Language) -> Variation:
-        """Return what writes variations."""
-        return _VARIATIONS[self.how](
-            language=language,
-            most_tokens=self.config.most_tokens,
-            blank_probability=self.blank_probability,
-            batch=self.config.batch,
-        )
-
-
-def evolution_of(config: DprftConfig) -> Evolution:
-    """Return how texts evolve.
-
-    Raises:
-        ConfigError: an option is unknown, or out of range.
-    """
+def evolution_of(config: DprftConfig) -> AugPeConfig:
+    """Return how texts evolve."""
     training = config.training
-    options = dict(training.options)
-    blanks, how = float(options.pop(_BLANKS, 0.6)), str(options.pop(_VARIATION, "rewrite"))
-    try:
-        rounds = AugPeConfig(
-            iterations=training.steps,
-            population=training.prompts_per_step * training.samples,
-            most_tokens=training.most_tokens,
-            **options,
-        )
-    except TypeError as error:
-        raise ConfigError(f"training.options: {error}") from error
-    if not 0 < blanks <= 1:
-        raise ConfigError(f"training.options.{_BLANKS} must lie in (0, 1], got {blanks}")
-    if how not in _VARIATIONS:
-        raise ConfigError(
-            f"training.options.{_VARIATION} must be {' or '.join(_VARIATIONS)}, got {how}"
-        )
-    return Evolution(config=rounds, blank_probability=blanks, how=how)
+    return AugPeConfig(
+        iterations=training.steps,
+        population=training.prompts_per_step * training.samples,
+        most_tokens=training.most_tokens,
+        **training.options,
+    )
+
+
+def variation_of(how: AugPeConfig, language: Language) -> Variation:
+    """Return what writes variations."""
+    return _VARIATIONS[how.variation](
+        language=language,
+        most_tokens=how.most_tokens,
+        blank_probability=how.blank_probability,
+        batch=how.batch,
+    )
 
 
 class _Told:
@@ -128,8 +96,8 @@ def evolved(
         language,
         _Told(votes, told),
         prompts=prompts,
-        vary=how.variation(language),
-        config=how.config,
+        vary=variation_of(how, language),
+        config=how,
         streams=Streams(config.seed).child("evolution"),
     )
     kept = {"texts": outcome.texts, "prompts": [asdict(one) for one in outcome.prompts]}
@@ -145,7 +113,7 @@ def descendants(
     texts = [str(one) for one in kept["texts"]]
     prompts = [Prompt(**{**one, "keywords": tuple(one["keywords"])}) for one in kept["prompts"]]
     yield prompts, texts
-    vary, generation = evolution_of(config).variation(language), 0
+    vary, generation = variation_of(evolution_of(config), language), 0
     while True:
         yield prompts, vary(prompts, texts, streams.child(f"descendants {generation}"))
         generation += 1

@@ -56,8 +56,8 @@ class DprftMethod(DeclaredMethod[World]):
 
     Privacy: unit ``data.unit``, relation ``privacy.relation``; a unit moves what a round releases
         by the rule's sensitivity; events: ``discrete_gaussian``, one for each sample that may be
-        scored, or each query, or one. All of them are charged, whatever the training used. Model
-        and texts are post-processing of the answers and of public prompts.
+        scored, or each query, or one. All of them are charged, whatever the training used. Model,
+        texts and figures of the steps are post-processing of the answers and of public prompts.
     """
 
     config: DprftConfig
@@ -71,10 +71,12 @@ class DprftMethod(DeclaredMethod[World]):
     def check(self, context: RunContext) -> World:
         """Return where the corpus lies; see `DeclaredMethod.check`."""
         text_package("transformers")
-        from distributed_privrl.methods.dprft.training import check_options
         from distributed_privrl.methods.dprft.writing import prompt_template
 
-        check_options(self.config)
+        if self.config.training.by in ("grpo", "rloo"):
+            from distributed_privrl.text.trl_training import check_machinery
+
+            check_machinery()
         prompt_template(self.config)
         if self.config.model.encoder == "minilm":
             check_minilm()
@@ -166,13 +168,16 @@ class DprftMethod(DeclaredMethod[World]):
             tune(self.config, votes, folder, told=told)
 
     def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
-        """Return texts of the tuned model."""
+        """Return texts of the tuned model, and what its steps measured."""
+        from distributed_privrl.methods.dprft.steps import step_metrics
         from distributed_privrl.methods.dprft.training import write_texts
 
         def save(path: Path) -> None:
             write_texts(self.config, context.folder / TUNING, path, stream=context.stream)
 
-        return Released(release=ReleasedFiles(save=save))
+        entry = context.ledger.reserved(context.run_id) if certified else None
+        steps = () if entry is None else step_metrics(context.folder / TUNING, entry, STAGE)
+        return Released(release=ReleasedFiles(save=save), metrics=steps)
 
     @property
     def _encoder(self) -> Encoder:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.methods.dprft.config import DprftConfig, TextConfig
+from distributed_privrl.methods.dprft.config import DprftConfig, ProseConfig, TextConfig
 from distributed_privrl.methods.dprft.effort import plan_effort
 from distributed_privrl.methods.dprft.releases import VoteRelease, embedding_release, vote_release
 from distributed_privrl.methods.dprft.similarity import Similarity
@@ -28,6 +28,7 @@ from distributed_privrl.stages.plan import left_for_rounds
 from distributed_privrl.stages.release_plan import ReleasePlan
 from distributed_privrl.stages.verdict import Grade, Verdict
 from distributed_privrl.text.minilm import MiniLmEncoder
+from distributed_privrl.text.ppo_config import PpoOptions
 
 PUBLIC_LANGUAGE = "public_language_model_and_prompts"
 """What the guarantee assumes: neither saw the corpus."""
@@ -63,7 +64,7 @@ class VotePlan(ReleasePlan):
 
 
 def check_corpus_keys(config: TextConfig) -> None:
-    """Refuse what has no meaning for a corpus.
+    """Refuse what has no meaning for a corpus, and texts too long for a model that is made here.
 
     Raises:
         ConfigError: a unit or key.
@@ -80,6 +81,25 @@ def check_corpus_keys(config: TextConfig) -> None:
     ]
     if unused:
         raise ConfigError(f"{' and '.join(unused)}: no meaning for {config.method}, leave out")
+    if isinstance(config.model.language, ProseConfig):
+        check_room(config, config.model.language.context)
+
+
+def check_room(config: TextConfig, context: int) -> None:
+    """Refuse texts that leave a prompt no room.
+
+    Args:
+        config: of the run.
+        context: tokens that the model takes.
+
+    Raises:
+        ConfigError: they are as long as that.
+    """
+    if config.training.most_tokens >= context:
+        raise ConfigError(
+            f"training.most_tokens={config.training.most_tokens}: the model takes {context} tokens,"
+            f" a prompt's too; set it to {context - 1} or less"
+        )
 
 
 def check_config(config: DprftConfig) -> None:
@@ -100,7 +120,22 @@ def check_config(config: DprftConfig) -> None:
             " another reward"
         )
     _check_choices(config)
+    _check_watched(config)
     rule_of(config)
+
+
+def _check_watched(config: DprftConfig) -> None:
+    settings = config.training.settings
+    if (
+        isinstance(settings, PpoOptions)
+        and settings.stopping.most_loss_rise is not None
+        and not isinstance(config.model.language, ProseConfig)
+    ):
+        raise ConfigError(
+            "training.options.stopping.most_loss_rise: nothing tells which public text"
+            f" model.language={config.model.language} has learned; leave it out, set another limit"
+            " of stopping, or have the model made of packages"
+        )
 
 
 def _check_choices(config: DprftConfig) -> None:

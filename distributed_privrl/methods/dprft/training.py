@@ -1,21 +1,20 @@
 """Between the votes and the language model: the tuning, and the texts of the tuned model."""
 
 import logging
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from distributed_privrl.core.errors import BudgetError, ConfigError
+from distributed_privrl.core.errors import BudgetError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.methods.dprft.config import DprftConfig
 from distributed_privrl.methods.dprft.evolution import (
     POPULATION,
     descendants,
-    evolution_of,
     evolved,
 )
-from distributed_privrl.methods.dprft.language import language_of
+from distributed_privrl.methods.dprft.language import language_of, watched_rows
+from distributed_privrl.methods.dprft.steps import keep_step
 from distributed_privrl.methods.dprft.writing import (
     drawn_texts,
     gate_of,
@@ -27,72 +26,37 @@ from distributed_privrl.methods.dprft.writing import (
 from distributed_privrl.text.ppo import PpoTrainer
 from distributed_privrl.text.ppo_config import PpoConfig
 from distributed_privrl.text.scoring import NearestVotes, Scorer
-from distributed_privrl.text.stopping import StoppingRule
-from distributed_privrl.text.trl_training import TrlConfig, check_machinery, train_with_trl
+from distributed_privrl.text.stopping import StepMetrics
+from distributed_privrl.text.trl_config import TrlConfig
+from distributed_privrl.text.trl_training import train_with_trl
 
 logger = logging.getLogger(__name__)
 MODEL = "model"
 
 
 def ppo_config(config: DprftConfig) -> PpoConfig:
-    """Return how the model is tuned.
-
-    Raises:
-        ConfigError: an option is unknown.
-    """
+    """Return how the model is tuned."""
     training = config.training
-    options = dict(training.options)
-    try:
-        if "stopping" in options:
-            options["stopping"] = StoppingRule(**options["stopping"])
-        return PpoConfig(
-            steps=training.steps,
-            prompts=training.prompts_per_step,
-            samples=training.samples,
-            most_tokens=training.most_tokens,
-            **options,
-        )
-    except TypeError as error:
-        raise ConfigError(f"training.options: {error}") from error
+    return PpoConfig(
+        steps=training.steps,
+        prompts=training.prompts_per_step,
+        samples=training.samples,
+        most_tokens=training.most_tokens,
+        **training.options,
+    )
 
 
 def trl_config(config: DprftConfig, algorithm: Literal["grpo", "rloo"]) -> TrlConfig:
-    """Return how trl tunes the model.
-
-    Raises:
-        ConfigError: an option is unknown, or numbers do not fit together.
-    """
+    """Return how trl tunes the model."""
     training = config.training
-    batch = training.prompts_per_step * training.samples
-    options = {"minibatch": math.gcd(batch, TrlConfig.minibatch)} | training.options
-    try:
-        return TrlConfig(
-            algorithm=algorithm,
-            steps=training.steps,
-            prompts=training.prompts_per_step,
-            samples=training.samples,
-            most_tokens=training.most_tokens,
-            **options,
-        )
-    except TypeError as error:
-        raise ConfigError(f"training.options: {error}") from error
-
-
-def check_options(config: DprftConfig) -> None:
-    """Refuse options that the training does not have, and a training that cannot be here.
-
-    Raises:
-        ConfigError: one is unknown, or several processes would train.
-        MissingExtraError: trl is asked for and not installed.
-    """
-    by = config.training.by
-    if by == "aug_pe":
-        evolution_of(config)
-    elif by == "ppo":
-        ppo_config(config)
-    else:
-        trl_config(config, by)
-        check_machinery()
+    return TrlConfig(
+        algorithm=algorithm,
+        steps=training.steps,
+        prompts=training.prompts_per_step,
+        samples=training.samples,
+        most_tokens=training.most_tokens,
+        **training.options,
+    )
 
 
 def is_done(folder: Path) -> bool:
@@ -130,6 +94,8 @@ def choose(
 def tune(config: DprftConfig, scorer: Scorer, folder: Path, *, told: Callable[[int], None]) -> None:
     """Tune the model by the scorer's rewards, and keep it in ``folder / MODEL``.
 
+    What steps of proximal policy optimisation measured is kept beside it.
+
     Args:
         config: of the run.
         scorer: of the corpus.
@@ -156,15 +122,24 @@ def tune(config: DprftConfig, scorer: Scorer, folder: Path, *, told: Callable[[i
             told=told,
         )
     else:
+        how, rows = ppo_config(config), None
+        if how.stopping.most_loss_rise is not None:
+            rows = watched_rows(config, template, language)
         trainer = PpoTrainer(
             language,
             scorer,
             gate=gate,
             prompts=prompts,
-            config=ppo_config(config),
+            config=how,
             streams=streams,
+            public_rows=rows,
         )
-        outcome = trainer.train(folder, report=lambda metrics: told(metrics.step))
+
+        def report(metrics: StepMetrics) -> None:
+            keep_step(folder, metrics)
+            told(metrics.step)
+
+        outcome = trainer.train(folder, report=report)
     _check_refusal(outcome.refusal, config, outcome.steps, folder / MODEL)
     if outcome.stopped:
         logger.warning("training ended after %d steps: %s", outcome.steps, outcome.stopped)

@@ -1,6 +1,7 @@
 """`dprft` through the whole program: charge, tuning, crash, resume, certificate, report, leaks."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ from distributed_privrl.core.errors import (
 from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.dprft.releases import VoteRelease
 from distributed_privrl.methods.dprft.scorer import VoteScorer
+from distributed_privrl.methods.dprft.steps import STEPS
 from distributed_privrl.methods.dprft.voter import Voter
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.text import minilm
 from distributed_privrl.text.aug_pe import FilledBlanks
 from distributed_privrl.text.gate import Gate, InstructJudge
 from distributed_privrl.text.ppo import PpoTrainer
+from distributed_privrl.text.ppo_config import Outcome
 from tests.worlds.notes import TEMPLATE, Notes
 
 AUG_PE = {"training__by": "aug_pe", "model__reward": "nearest_votes"}
@@ -275,22 +278,15 @@ def test_a_killed_run_of_trl_goes_on_and_no_voter_is_asked_twice(
     ("changes", "message"),
     [
         ({"training__by": "grpo", "training__samples": 1}, "two or more"),
-        ({"training__by": "rloo", "training__options": {"gamma": 1}}, "gamma"),
+        ({"training__by": "rloo", "training__options": {"minibatch": 3}}, "must divide"),
         ({"data__unit": "transition"}, "a corpus has documents"),
         ({"data__environment": "x/Y-v0"}, "no meaning for dprft"),
         ({"privacy__accountant": "rdp"}, "leave it out"),
         ({"model__reward": "dp_mean_embedding", "model__structure_weight": 1}, "knows no turns"),
-        ({"training__by": "aug_pe"}, "belong together"),
+        ({"training__by": "aug_pe", "training__options": {}}, "belong together"),
         ({"model__reward": "nearest_votes"}, "belong together"),
-        (
-            {**AUG_PE, "training__options": {"variation": "mask"}},
-            "must be rewrite or fill, got mask",
-        ),
-        ({**AUG_PE, "training__options": {"nothing": 1}}, "nothing"),
         ({"model__encoder": "minilm"}, "vectors of minilm have 384"),
         ({"training__prompts__template": "nothing"}, "choose one of notes"),
-        ({"training__options": {"nothing": 1}}, "nothing"),
-        ({"training__options": {"stopping": {"most": 1}}}, "most"),
         ({"data__unit": "document"}, "has no unit"),
         ({"training__gate": False, "training__judge": "x"}, "the gate, which is off"),
     ],
@@ -301,6 +297,155 @@ def test_what_cannot_be_is_refused_before_anything_is_charged(
     with pytest.raises(ConfigError, match=message):
         world.run(**changes)
     assert not world.ledger.entries()
+
+
+@pytest.mark.parametrize(
+    ("by", "key", "value", "allowed"),
+    [
+        *[
+            ("ppo", key, value, "greater than 0")
+            for key in ("minibatch", "epochs", "checkpoint_every", "learning_rate", "temperature")
+            for value in (0, -1)
+        ],
+        ("ppo", "temperature", float("nan"), "finite"),
+        ("ppo", "gradient_norm", float("inf"), "finite"),
+        ("ppo", "learning_rate", "fast", "valid number"),
+        ("ppo", "minibatch", 1.5, "valid integer"),
+        ("ppo", "minibatch", None, "valid integer"),
+        ("ppo", "normalise", "perhaps", "valid boolean"),
+        ("ppo", "discount", 1.5, "less than or equal to 1"),
+        ("ppo", "trace_decay", -0.5, "greater than or equal to 0"),
+        ("ppo", "kl_target", 0, "greater than 0"),
+        ("ppo", "kl_gain", 6, "less than or equal to 5"),
+        ("ppo", "stopping", 3, "must be keys and values"),
+        ("ppo", "stopping.patience", 0, "greater than 0"),
+        ("ppo", "stopping.least_gate_rate", 2, "less than or equal to 1"),
+        *[
+            (by, key, 0, "greater than 0")
+            for by in ("grpo", "rloo")
+            for key in ("minibatch", "epochs", "checkpoint_every", "learning_rate", "temperature")
+        ],
+        ("grpo", "bf16", 3, "valid boolean"),
+        ("aug_pe", "batch", 0, "greater than 0"),
+        ("aug_pe", "blank_probability", 1.5, "less than or equal to 1"),
+        ("aug_pe", "threshold", -1, "greater than or equal to 0"),
+        ("aug_pe", "variation", "mask", "'rewrite' or 'fill'"),
+    ],
+)
+def test_an_option_out_of_range_is_refused_by_plan_and_run_with_its_key(
+    world: Notes, by: str, key: str, value: Any, allowed: str
+) -> None:
+    section, _, inner = key.partition(".")
+    options = {section: {inner: value} if inner else value}
+    changes: dict[str, Any] = AUG_PE if by == "aug_pe" else {"training__by": by}
+    with pytest.raises(ConfigError, match=re.escape(f"training.options.{key}=")) as refused:
+        world.run(**changes, training__options=options)
+    assert allowed in str(refused.value)
+    assert refused.value.exit_code == 2
+    with pytest.raises(ConfigError, match=re.escape(f"training.options.{key}=")):
+        plan_run(world.config(**changes, training__options=options))
+    assert not world.ledger.entries()
+
+
+@pytest.mark.parametrize("by", ["ppo", "grpo", "rloo", "aug_pe"])
+def test_an_unknown_option_is_refused(world: Notes, by: str) -> None:
+    changes: dict[str, Any] = AUG_PE if by == "aug_pe" else {"training__by": by}
+    with pytest.raises(ConfigError, match=r"unknown key 'training\.options\.nothing'"):
+        world.run(**changes, training__options={"nothing": 1})
+    assert not world.ledger.entries()
+
+
+def test_a_number_in_quotes_is_a_number_here_as_elsewhere(world: Notes) -> None:
+    config = world.config(training__options={"learning_rate": "1e-3", "epochs": "2"})
+    assert config.training.options == {"learning_rate": 1e-3, "epochs": 2}
+
+
+def test_texts_as_long_as_the_model_reads_are_refused(
+    world: Notes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=r"training\.most_tokens=48: .* set it to 47 or less"):
+        world.run(training__most_tokens=48)  # the folder's model takes 48
+    prose = {"packages": ["gymnasium"], "context": 32, "folder": str(tmp_path / "languages")}
+    with pytest.raises(ConfigError, match=r"training\.most_tokens=32: .* set it to 31 or less"):
+        plan_run(world.config(model__language=prose, training__most_tokens=32))
+    assert not world.ledger.entries()
+    assert not (tmp_path / "languages").exists()
+
+
+@pytest.mark.parametrize(("limit", "steps"), [(-10, 1), (10, 3)])
+def test_a_loss_on_public_text_that_rises_too_far_ends_the_tuning(
+    world: Notes, monkeypatch: pytest.MonkeyPatch, limit: float, steps: int
+) -> None:
+    outcomes: list[Outcome] = []
+    train = PpoTrainer.train
+
+    def watched(self: PpoTrainer, *args: Any, **named: Any) -> Outcome:
+        outcomes.append(train(self, *args, **named))
+        return outcomes[-1]
+
+    monkeypatch.setattr(PpoTrainer, "train", watched)
+    prose = {
+        **{"packages": ["gymnasium"], "steps": 2, "vocabulary": 384, "context": 48},
+        **{"width": 16, "layers": 1, "heads": 1, "folder": str(world.folder / "languages")},
+    }
+    stopping = {"most_loss_rise": limit}
+    world.run(
+        model__language=prose,
+        training__options={"checkpoint_every": 1, "stopping": stopping},
+        training__gate=False,
+    )
+    assert [one.steps for one in outcomes] == [steps]
+    assert ("public text" in outcomes[0].stopped) == (limit < 0)
+
+
+def test_a_loss_on_public_text_is_refused_where_there_is_none(world: Notes) -> None:
+    with pytest.raises(ConfigError, match="most_loss_rise: nothing tells which public text"):
+        world.run(training__options={"stopping": {"most_loss_rise": 1}})
+    assert not world.ledger.entries()
+
+
+def test_steps_are_told_as_released_figures_and_after_a_kill_the_same(
+    world: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = PpoTrainer._step
+    times: list[float] = []
+
+    def dies(self: PpoTrainer, number: int) -> Any:
+        if number == 2 and not times:
+            times.append(0)
+            raise Killed
+        return step(self, number)
+
+    world.run("whole")
+    monkeypatch.setattr(PpoTrainer, "_step", dies)
+    with pytest.raises(Killed):
+        world.run()
+    world.run(resume=True)
+    first, *lines = metrics(world, "run")
+    assert (first["stage"], len(lines)) == ("votes", 3)
+    figures = {"reward", "gate_rate", "kl", "kl_weight", "entropy", "tokens", "distinct"}
+    paid = {f"{name}_ledger_entry" for name in figures}
+    entries = {entry.id for entry in world.ledger.entries()}
+    for number, line in enumerate(lines, start=1):
+        assert set(line) == {"stage", "step"} | figures | paid
+        assert (line["stage"], line["step"]) == ("votes", number)
+        assert {line[name] for name in paid} < entries
+    whole = metrics(world, "whole")[1:]
+    assert [{name: one[name] for name in figures} for one in lines] == [
+        {name: one[name] for name in figures} for one in whole
+    ]
+
+
+def test_a_run_with_exact_votes_tells_nothing_of_its_steps(world: Notes) -> None:
+    world.run(privacy__epsilon=None)
+    run = world.folder / "run"
+    assert not (run / "metrics.jsonl").exists()
+    assert [one.relative_to(run).parts[0] for one in run.rglob(STEPS)] == ["private"]
+
+
+def metrics(world: Notes, name: str) -> list[dict[str, Any]]:
+    lines = (world.folder / name / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def test_without_the_extra_it_says_which(world: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
