@@ -99,10 +99,12 @@ def cleaned(released: Released, random: np.random.Generator) -> NDArray[np.float
     Returns:
         counts of at least zero of each cell of bins, that add up to ``total``.
     """
-    smooth: tuple[Smoothness | None, ...] = (None,)
-    if released.of_two_numbers:  # within parts nothing judges but what is smooth
-        smooth = (STIFF, SUPPLE) if released.of_parts else (None, STIFF, SUPPLE)
-    ways = [(smoothness, rule) for smoothness in smooth for rule in RULES]
+    smooth = (STIFF, SUPPLE) if released.of_two_numbers else ()
+    ways: list[tuple[Smoothness | None, Rule]] = [(one, rule) for one in smooth for rule in RULES]
+    if released.of_two_numbers and released.of_parts:  # nothing else judges what is within parts
+        ways.append((None, Rule.NONE))
+    else:
+        ways += [(None, rule) for rule in RULES]
     risks = np.zeros(len(ways))
     for _ in range(_TRIALS):
         noise = released.deviation * random.standard_normal(released.noisy.shape)
