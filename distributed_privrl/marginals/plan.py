@@ -172,7 +172,8 @@ def share_of_choices(config: SelectionConfig, *, units: int, epsilon: float) -> 
         return config.choices_share
     least, most = _CHOICES
     each = _for_each_column(units, epsilon)
-    return min(max(least / (2 * max(each, 1e-9)), least), most)
+    left = (1 - config.columns_share) / 2  # few units are no reason to refuse a run
+    return min(max(least / (2 * max(each, 1e-9)), least), most, left)
 
 
 def _for_each_column(units: int, epsilon: float) -> float:

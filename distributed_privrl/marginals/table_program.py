@@ -36,6 +36,8 @@ EXACT = 0.02 * UNIT_WEIGHT
 """Without privacy, counts are taken to be as exact as this."""
 _DIGEST = "digest"
 _TAGS = 10_000
+_RULES = 2
+"""Of what follows from counts: bins, parts, candidates. Another number is another version."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +165,18 @@ class TableProgram(Program, Generic[ModelT]):
         sizes = (spec.most_bins, spec.most_cells, spec.model_cells, spec.row_cells, spec.rows)
         classes = spec.columns.unit_sizes
         starts = None if classes is None else classes.starts.tolist()
-        facts = (spec.columns, spec.seed, sizes, spec.given, spec.weighed, starts, CUTS, ATOM, PEAK)
+        facts = (
+            spec.columns,
+            spec.seed,
+            sizes,
+            spec.given,
+            spec.weighed,
+            starts,
+            CUTS,
+            ATOM,
+            PEAK,
+            _RULES,
+        )
         digest = hashlib.sha256(repr(facts).encode())
         digest.update(self._belief.public_cells.tobytes())
         return torch.tensor(list(digest.digest()), dtype=torch.uint8)

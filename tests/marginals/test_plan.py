@@ -116,6 +116,8 @@ def test_choices_are_the_surer_the_fewer_units_there_are() -> None:
     ]
     assert shares == pytest.approx([0.2, 0.174, 0.1, 0.1], abs=0.001)
     assert share_of_choices(SelectionConfig(choices_share=0.3), units=10, epsilon=1.0) == 0.3
+    rest = share_of_choices(SelectionConfig(columns_share=0.85), units=10, epsilon=1.0)
+    assert rest == pytest.approx(0.075), "few units are found out after their count was charged"
 
 
 def test_shares_that_leave_nothing_and_large_deltas_are_refused() -> None:

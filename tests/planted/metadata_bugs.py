@@ -85,8 +85,8 @@ def rows_in_the_metrics(patch: pytest.MonkeyPatch, case: Case) -> None:
     """Metrics have the number of rows, which nobody declared."""
     right = program._log
 
-    def log(directory: Any, certificate: Any) -> None:
-        right(directory, certificate)
+    def log(directory: Any, certificate: Any, *further: Any) -> None:
+        right(directory, certificate, *further)
         total = case.store.info(case.sensitive).total_steps.open(Purpose.OWNER)
         directory.write_metrics([{"rows": PublicValue(total)}])
 

@@ -27,8 +27,8 @@ def keep_step(folder: Path, metrics: StepMetrics) -> None:
         are left out: what voters do on the same machine may slow a step down.
     """
     path = folder / STEPS
-    steps = _kept(path)[: metrics.step - 1]
-    steps.append({name: getattr(metrics, name) for name in _SHOWN})
+    steps = [one for one in _kept(path) if one["step"] < metrics.step]
+    steps.append({name: getattr(metrics, name) for name in ("step", *_SHOWN)})
     write_atomically(path, json.dumps(steps) + "\n", mode=0o600)
 
 
@@ -53,7 +53,7 @@ def step_metrics(
     return tuple(
         {
             "stage": PublicValue(stage),
-            "step": PublicValue(index + 1),
+            "step": PublicValue(int(answer.value[index]["step"])),
             **{
                 name: answer.map(lambda steps, index=index, name=name: steps[index][name])
                 for name in _SHOWN

@@ -134,7 +134,8 @@ def _text_of(path: Path, source: str) -> str:
     """Return the URL that a file holds, which ``source`` names."""
     if not path.is_absolute():
         raise ConfigError(
-            f"{source} is {_REFERENCE}{path}, no absolute path; give e.g. file:/secrets/ledger"
+            f"{source} names a file by {_REFERENCE} and no absolute path; give e.g."
+            " file:/secrets/ledger"
         )
     try:
         everybody = path.stat().st_mode & stat.S_IROTH

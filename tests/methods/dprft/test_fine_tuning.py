@@ -193,7 +193,7 @@ def test_a_unit_s_vector_is_the_clipped_gradient_of_all_tied_weights() -> None:
         ({"data__max_length": 7}, "no meaning for dp_fine_tuning"),
         ({"privacy__relation": "replace_one"}, "replace_with_null or add_or_remove"),
         ({"training__prompts__template": "nothing"}, "choose one of notes"),
-        ({"training__most_tokens": 48}, "no room for a prompt"),
+        ({"training__most_tokens": 48}, "the model takes 48 tokens, a prompt's too"),
         ({"training__expected_batch_size": 60}, "above data.units"),
     ],
 )

@@ -307,7 +307,7 @@ def test_bounds_of_a_public_dataset_will_do(place: Intake) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_relations_of_public_rows_stay_where_noise_hides_all(place: Intake) -> None:
+def test_relations_of_public_rows_stay_where_they_were_not_counted(place: Intake) -> None:
     rows = public_admissions(600)
     write(place.store, "intake/public-v0", rows, metadata={"declared_public": True})
     agree = {}
@@ -324,7 +324,7 @@ def test_relations_of_public_rows_stay_where_noise_hides_all(place: Intake) -> N
         numbers = np.column_stack([found.observations, found.actions, found.next_observations])
         agree[prior] = np.sort(np.abs(np.corrcoef(numbers.T))[np.triu_indices(5, 1)])
     assert agree[True].min() > 0.4
-    assert np.median(agree[False]) < 0.2
+    assert agree[False][3] < 0.2, "one joint count tells three columns, and no more"
 
 
 @pytest.mark.usefixtures("quick")
