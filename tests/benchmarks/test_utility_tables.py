@@ -169,21 +169,27 @@ COUNTING = ("marginals", "marginals_j", "pgm", "privsyn")
 """Methods that count rows, each with a weight."""
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name].method in INSTALLED])
-def test_rows_that_weigh_alike_are_said_to_methods_that_count_them(
-    name: str, tmp_path: Path
-) -> None:
-    values = run_values(
+def values_of(name: str, table: str, sizes: Sizes, folder: Path) -> Any:
+    """Return the configuration of a run at epsilon 1."""
+    return run_values(
         name,
-        TABLES["fleet"],
-        Sizes(units=4043, rows=334_264, trajectories=37_976),
+        TABLES[table],
+        sizes,
         dataset="table/real-v0",
         output="synthetic/made-v0",
         epsilon=1.0,
         seed=3,
-        bounds=tmp_path / "bounds.yaml",
+        bounds=folder / "bounds.yaml",
         quick=False,
     )
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name].method in INSTALLED])
+def test_rows_that_weigh_alike_are_said_to_methods_that_count_them(
+    name: str, tmp_path: Path
+) -> None:
+    sizes = Sizes(units=4043, rows=334_264, trajectories=37_976)
+    values = values_of(name, "fleet", sizes, tmp_path)
     said = values.get("model", {}).get("rows_per_unit")
     assert said == (50 if METHODS[name].method in COUNTING else None)
 
@@ -193,18 +199,9 @@ def test_a_person_whose_rows_are_one_trajectory_has_one(
     table: str, said: int | None, tmp_path: Path
 ) -> None:
     """Lengths of ten trajectories a person would have ten times the noise."""
+    sizes = Sizes(units=595, rows=4165, trajectories=595)
     for name, path in (("marginals_j", ()), ("hybrid_j", ("training", "pretraining"))):
-        values: Any = run_values(
-            name,
-            TABLES[table],
-            Sizes(units=595, rows=4165, trajectories=595),
-            dataset="table/real-v0",
-            output="synthetic/made-v0",
-            epsilon=1.0,
-            seed=3,
-            bounds=tmp_path / "bounds.yaml",
-            quick=False,
-        )
+        values = values_of(name, table, sizes, tmp_path)
         for key in path:
             values = values[key]
         counted = values["marginals"]["table"] if path else values["model"]

@@ -235,8 +235,10 @@ def gate_bins_from_what_was_released(_: Path) -> None:
         *(source.integers(0, top, 2000).tolist() for top in (41, 2, 21, 41, 2)), strict=True
     )
     rows = [(s, a, r / 20, z, bool(ended)) for s, a, r, z, ended in scattered]
-    runs = [whole_run(steps_of(some)) for some in ([(0.0, 0, 0.0, 0.0, False)] * 4, rows)]
-    one, other = (run.decided() for run in runs)
-    for what in one:
-        assert one[what] == other[what], f"exact counts decide on {what}"
+    alike = [(0.0, 0, 0.0, 0.0, False)] * 4
+    for as_released in (True, False):
+        runs = [whole_run(steps_of(some), as_released=as_released) for some in (alike, rows)]
+        one, other = (run.decided() for run in runs)
+        for what in one:
+            assert one[what] == other[what], f"exact counts decide on {what}"
     assert runs[0].kinds == {0, *CUTS}, f"candidates have parts {sorted(runs[0].kinds)} alone"

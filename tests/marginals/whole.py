@@ -113,13 +113,19 @@ def wide_plan(relation: str) -> MarginalsPlan:
 
 
 def whole_run(
-    rows: Transitions | None, relation: str = "replace_with_null", **settings: Any
+    rows: Transitions | None,
+    relation: str = "replace_with_null",
+    *,
+    as_released: bool = False,
+    **settings: Any,
 ) -> WholeRun:
-    """Run all steps; models are chains of conditionals, and counts are cleaned in one way.
+    """Run all steps; models are chains of conditionals.
 
     Args:
         rows: that are counted.
         relation: of neighbouring datasets.
+        as_released: coarse parts are left out beside clear ones, and ways of cleaning tried, as
+            in the product; else parts of all kinds are candidates, and there is one way.
         settings: of the workers; see `group`.
     """
     planned, chooser, noise = wide_plan(relation), SameChoices(), SameAnswers()
@@ -136,8 +142,9 @@ def whole_run(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(belief, "estimated", chained)
-        patch.setattr(belief, "_CLEAR", 1000.0)  # coarse parts are not left out beside fine ones
-        patch.setattr(cleaning, "_TRIALS", 0)
+        if not as_released:
+            patch.setattr(belief, "_CLEAR", 1000.0)
+            patch.setattr(cleaning, "_TRIALS", 0)
         patch.setattr(program, "score", noted)
         for index in range(len(planned.releases)):
             made.prepare(index)
