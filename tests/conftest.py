@@ -4,6 +4,8 @@ import contextlib
 import gc
 import itertools
 import os
+import sys
+import time
 from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,6 +137,20 @@ def ray_executor() -> Iterator[Executor]:
     import ray
 
     ray.shutdown()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cpus_of_ray_are_free_again() -> Iterator[None]:
+    """Tests of one process share a Ray: those of the next module would wait for what is held."""
+    yield
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return
+    deadline = time.monotonic() + 30
+    whole = ray.cluster_resources()["CPU"]
+    while (free := ray.available_resources().get("CPU", 0.0)) < whole - 1e-9:
+        assert time.monotonic() < deadline, f"of {whole:g} CPUs of Ray {free:g} are free again"
+        time.sleep(0.1)
 
 
 LONG = (

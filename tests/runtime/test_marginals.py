@@ -240,7 +240,9 @@ def _print(number: int) -> None:
 def _group(number: int) -> None:
     from ray.util import placement_group, remove_placement_group
 
-    remove_placement_group(placement_group([{"CPU": 0.01}], name=f"of {number}"))
+    group = placement_group([{"CPU": 0.01}], name=f"of {number}")
+    assert group.wait(60)  # Ray never frees what it reserves for a group that is removed before
+    remove_placement_group(group)
 
 
 def _variable(number: int) -> None:

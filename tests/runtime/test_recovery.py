@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from distributed_privrl.data.store import FOLDER_VARIABLE, DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.verification import verify_certificate
+from distributed_privrl.runtime.executor import RayExecutor
 from tests.runtime.killing import below, killing, pids_of, title, wait_for_end
 from tests.worlds import crowd, grid, mazes
 
@@ -93,8 +95,9 @@ def test_an_interruption_stays_one_when_the_server_has_died(
             raise KeyboardInterrupt
 
     values = grid.values(runtime={"workers": 1})
-    with pytest.raises(KeyboardInterrupt):
-        world.run(values, executor=ray_executor, key=None, progress=stop)
+    own = RayExecutor(workers=1, cpus_per_worker=0.5)  # on the Ray that is there; closed at the end
+    with closing(own), pytest.raises(KeyboardInterrupt):
+        world.run(values, executor=own, key=None, progress=stop)
     result = world.run(values, key=None, resume=True)
     check_against_ledger(result, world.store, world.ledger, rounds={"": grid.HORIZON})
 
