@@ -4,7 +4,7 @@ import ast
 import importlib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 import distributed_privrl as pr
 from distributed_privrl.core.config import EvaluationConfig, validate
 from distributed_privrl.core.problems import fields_by_key
-from distributed_privrl.core.yaml_files import parse_yaml
+from distributed_privrl.core.yaml_files import parse_yaml, read_yaml
 from distributed_privrl.data.bounds import bounds_from_file
 from distributed_privrl.data.corpus_datasets import CorpusSchema
 from distributed_privrl.data.schema import ImportSchema
@@ -121,7 +121,7 @@ def test_configurations_are_the_variants_they_are_called() -> None:
     assert loaded["mopo_pendulum"].privacy.epsilon is None
 
 
-def test_the_presets_of_dprft_have_the_paper_s_noise_and_its_ablations() -> None:
+def test_the_presets_of_dprft_have_the_paper_s_noise() -> None:
     folder = ROOT / "tune_configs"
     printed = {"pubmed": 41.90, "bbc": 52.50, "wildchat": 52.50, "qmsum": 29.98}
     for corpus, multiplier in printed.items():
@@ -130,16 +130,49 @@ def test_the_presets_of_dprft_have_the_paper_s_noise_and_its_ablations() -> None
         step = plan.release.noise_multiplier / math.sqrt(128)
         assert step == pytest.approx(multiplier, rel=2e-3), corpus
         assert config.training.prompts.template == corpus
-    off: Any = load_config(folder / "dprft_pubmed_gate_off.yaml")
-    assert not off.training.gate
-    encoder: Any = load_config(folder / "dprft_pubmed_encoder.yaml")
-    assert encoder.model.encoder == "hashed"
-    larger: Any = load_config(folder / "dprft_bbc_7b.yaml")
-    assert "7B" in larger.model.language
     evolving: Any = load_config(folder / "dprft_pubmed_aug_pe.yaml")
     how = evolution_of(evolving)
     assert (how.iterations, how.population, how.blank_probability) == (10, 2000, 0.6)
     assert plan_run(evolving).facts()["noise_of_reward"] > 0
+
+
+def test_an_ablation_of_dprft_differs_from_its_base_in_what_it_ablates_alone() -> None:
+    folder = ROOT / "tune_configs"
+    instruct = "Qwen/Qwen2.5-{}B-Instruct"
+    ablated = {
+        ("dprft_pubmed", "dprft_pubmed_encoder"): {"model.encoder": ("minilm", "hashed")},
+        ("dprft_bbc", "dprft_bbc_7b"): {"model.language": (instruct.format(3), instruct.format(7))},
+        # a gate that is off has no judge
+        ("dprft_pubmed", "dprft_pubmed_gate_off"): {
+            "training.gate": (None, False),
+            "training.judge": (instruct.format(3), None),
+        },
+    }
+    for (base, ablation), expected in ablated.items():
+        one, other = (_leaves(read_yaml(folder / f"{name}.yaml")) for name in (base, ablation))
+        keys = {key for key in one | other if one.get(key) != other.get(key)}
+        assert {key: (one.get(key), other.get(key)) for key in keys} == expected, ablation
+
+
+def test_the_baselines_of_dprft_have_the_corpus_the_budget_and_the_prompts_of_its_base() -> None:
+    base, *others = (
+        _leaves(read_yaml(ROOT / "tune_configs" / f"{name}.yaml"))
+        for name in ("dprft_pubmed", "dprft_pubmed_aug_pe", "dp_fine_tuning_pubmed")
+    )
+    shared = ("data.", "privacy.", "output.", "training.prompts.", "training.most_tokens", "seed")
+    expected = {key: value for key, value in base.items() if key.startswith(shared)}
+    assert len(expected) == 10
+    for other in others:
+        assert {key: value for key, value in other.items() if key.startswith(shared)} == expected
+
+
+def _leaves(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Return the leaves of a file by their dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        inner = isinstance(value, Mapping)
+        found |= _leaves(value, f"{before}{key}.") if inner else {f"{before}{key}": value}
+    return found
 
 
 def test_the_paper_s_settings_of_primorl_give_the_paper_s_noise() -> None:
