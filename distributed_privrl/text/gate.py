@@ -147,29 +147,3 @@ class InstructJudge:
         found = re.search(r"\d+(\.\d+)?", answer)
         rating = float(found.group()) if found else 0.0
         return rating if 1 <= rating <= 10 else 0.0
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class FluencyJudge:
-    """A small judge: how likely a public model finds a completion; 10 for prose, 1 for noise.
-
-    Args:
-        language: a model of public text.
-        fluent: nats a token at or below which a text gets 10; e.g. the public loss.
-        noise: nats a token at or above which it gets 1.
-    """
-
-    language: Language
-    fluent: float
-    noise: float
-
-    def __call__(self, prompt: Prompt, text: str) -> float:
-        """Return the rating, 1 to 10, linear in the loss in between."""
-        before = self.language.encode([prompt.text])[0] or [self.language.end]
-        tokens = torch.tensor([*before, *self.language.encode([text])[0]])
-        tokens = tokens[-int(self.language.tokenizer.model_max_length) :].to(self.language.device)
-        with torch.no_grad():
-            logits = self.language.model(input_ids=tokens[None]).logits[0, :-1].float()
-        losses = torch.nn.functional.cross_entropy(logits, tokens[1:], reduction="none")
-        loss = float(losses[max(0, len(before) - 1) :].mean())
-        return 1 + 9 * min(1.0, max(0.0, (self.noise - loss) / (self.noise - self.fluent)))

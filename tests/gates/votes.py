@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import UnsafeError
@@ -17,6 +18,9 @@ from distributed_privrl.methods.dprft.voter import Voter
 from distributed_privrl.methods.dprft.votes import ClippedVotes
 from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.privacy.units import Relation
+from distributed_privrl.text.gate import Gate
+from distributed_privrl.text.prompts import Prompt
+from distributed_privrl.text.trl_training import GatedReward
 from tests.gates.bounds import assert_unit_variance
 from tests.worlds.corpora import summed, write_corpus, written
 from tests.worlds.polls import RUN_ID, Poll
@@ -100,7 +104,7 @@ def gate_one_draw_an_answer(folder: Path) -> None:
 
 
 def gate_evaluations_reach_no_voter(folder: Path) -> None:
-    """An evaluation of new texts asks no voter and draws nothing."""
+    """A reward function that a trainer's evaluation calls asks no voter and draws nothing."""
     poll, asked = _poll(folder), []
     right = Voter.votes
 
@@ -111,8 +115,11 @@ def gate_evaluations_reach_no_voter(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch, _drawn() as draws, poll.server() as server:
         patch.setattr(Voter, "votes", votes)
         scorer = VoteScorer(Queries(server), poll.encoder, RULE, 1)
-        with scorer.evaluating(), suppress(UnsafeError):
-            scorer.score(TEXTS)
+        reward = GatedReward(scorer, Gate(most_repetition=1.0), [Prompt(text="p")])
+        model = torch.nn.Linear(1, 1).eval()
+        reward.training = lambda: model.training
+        with suppress(UnsafeError):
+            reward(prompts=["p"] * len(TEXTS), completions=TEXTS)
     assert not asked, "an evaluation reached the voters"
     assert not draws, "an evaluation was answered with noise that nobody asked for"
 

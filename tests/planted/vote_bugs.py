@@ -7,10 +7,10 @@ import pytest
 
 from distributed_privrl.methods.dprft import voter
 from distributed_privrl.methods.dprft.releases import VoteRelease
-from distributed_privrl.methods.dprft.scorer import Queries
 from distributed_privrl.methods.dprft.votes import ClippedVotes
 from distributed_privrl.rounds.queries import QueryServer
 from distributed_privrl.text.gate import Gate
+from distributed_privrl.text.trl_training import GatedReward
 
 
 def clipped_above_alone(patch: pytest.MonkeyPatch) -> None:
@@ -74,13 +74,13 @@ def a_query_is_charged_as_one(patch: pytest.MonkeyPatch) -> None:
 
 def evaluations_ask(patch: pytest.MonkeyPatch) -> None:
     """The trainer's evaluation passes are scored like its training."""
-    right = Queries.ask
+    right = GatedReward.__call__
 
-    def ask(self: Queries, *given: Any) -> Any:
-        self._evaluating = False
-        return right(self, *given)
+    def call(self: GatedReward, **given: Any) -> Any:
+        self.training = lambda: True
+        return right(self, **given)
 
-    patch.setattr(Queries, "ask", ask)
+    patch.setattr(GatedReward, "__call__", call)
 
 
 def all_texts_are_scored(patch: pytest.MonkeyPatch) -> None:

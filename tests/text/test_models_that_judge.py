@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from distributed_privrl.core.random import Streams
-from distributed_privrl.text.gate import FluencyJudge, InstructJudge
+from distributed_privrl.text.gate import InstructJudge
 from distributed_privrl.text.generation import generate
 from distributed_privrl.text.language import Language
 from distributed_privrl.text.prompts import InstructModel, Prompt
@@ -41,19 +41,6 @@ def test_the_rating_is_read_and_the_model_is_asked_about_both(
     assert InstructJudge(language=language())(Prompt(text="Write."), "a {text}") == 8
     assert "Write." in asked[0]
     assert "a {text}" in asked[0]
-
-
-def test_prose_is_rated_above_noise() -> None:
-    known = language()
-    token = known.encode(["e"])[0][0]
-    with torch.no_grad():
-        known.model.transformer.ln_f.weight.zero_()
-        known.model.transformer.ln_f.bias.copy_(known.model.transformer.wte.weight[token] * 1e2)
-    judge = FluencyJudge(language=known, fluent=4.0, noise=6.0)
-    likely, unlikely = judge(Prompt(text="W"), "eeee"), judge(Prompt(text="W"), "zqxj")
-    assert likely > unlikely + 0.5
-    assert unlikely >= 1
-    assert likely <= 10
 
 
 def test_the_same_request_gets_the_same_answer() -> None:

@@ -3,8 +3,7 @@
 import hashlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,29 +28,17 @@ class Queries:
     Args:
         server: a group with one.
 
-    Privacy: post-processing. A query whose answer was kept gets the same again. Inside `evaluating`
-        one that was never answered is refused, so that nothing is drawn or paid for.
+    Privacy: post-processing. A query whose answer was kept gets the same again.
     """
 
     def __init__(self, server: WorkerGroup) -> None:
         self._server = server
-        self._evaluating = False
-
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Refuse new queries inside the block: evaluation passes never reach the voters."""
-        before, self._evaluating = self._evaluating, True
-        try:
-            yield
-        finally:
-            self._evaluating = before
 
     def ask(self, query: str, arguments: dict[str, Any], rounds: int) -> NDArray[np.int64]:
         """Return the answer to a query; see `QueryServer.answer`.
 
         Raises:
             BudgetError: what is left does not pay for it; nothing was drawn.
-            UnsafeError: it is new, and this is an evaluation.
             WorkerLostError: the server died too often, or did not come back.
         """
         losses = 0
@@ -72,11 +59,6 @@ class Queries:
         answer: NDArray[np.int64] | None = self._server.call("stored", {"query": query})[0]
         if answer is not None:
             return answer
-        if self._evaluating:
-            raise UnsafeError(
-                "an evaluation asked for scores of new texts, which are drawn and paid for in"
-                " training alone: measure them by a public encoder"
-            )
         asked = {"query": query, "arguments": arguments, "rounds": rounds}
         found: NDArray[np.int64] = self._server.call("answer", asked)[0]
         return found
@@ -98,10 +80,6 @@ class _Scorer(ABC):
         self._queries, self._encoder = queries, encoder
         self._similarity, self._units = similarity, units
 
-    def evaluating(self) -> Any:
-        """Refuse new queries inside the block; see `Queries.evaluating`."""
-        return self._queries.evaluating()
-
     def score(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return one noisy reward a text, (B,), in order; see `text.scoring.Scorer`.
 
@@ -110,7 +88,6 @@ class _Scorer(ABC):
 
         Raises:
             BudgetError: what is left does not pay for B answers; nothing was drawn.
-            UnsafeError: texts are new, and this is an evaluation.
         """
         return self._scores(texts) if texts else np.zeros(0)
 
@@ -152,7 +129,7 @@ class VoteScorer(_Scorer):
 
         Raises:
             BudgetError: as `score`.
-            UnsafeError: as `score`, or the rule is another one.
+            UnsafeError: the rule is another one.
         """
         if not isinstance(self._rule, NearestVotes):
             raise UnsafeError("these voters do not vote for the nearest text: build them so")

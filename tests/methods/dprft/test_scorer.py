@@ -27,6 +27,9 @@ from distributed_privrl.privacy.events import repeated
 from distributed_privrl.privacy.schedules import reserved_events
 from distributed_privrl.privacy.units import PrivacyBudget
 from distributed_privrl.rounds.queries import QueryServer
+from distributed_privrl.text.gate import Gate
+from distributed_privrl.text.prompts import Prompt
+from distributed_privrl.text.trl_training import GatedReward
 from tests.worlds.corpora import write_corpus, written
 from tests.worlds.polls import RUN_ID, Poll
 
@@ -152,11 +155,13 @@ def test_an_evaluation_never_reaches_the_voters(
     with poll.server() as server:
         scorer = _scorer(poll, server)
         known = scorer.score(TEXTS)
+        reward = GatedReward(scorer, Gate(most_repetition=1.0), [Prompt(text="p")])
         monkeypatch.setattr("distributed_privrl.methods.dprft.voter.Voter.votes", _must_not)
-        with scorer.evaluating():
-            np.testing.assert_array_equal(scorer.score(TEXTS), known)
+        for texts in (TEXTS, OTHER):
             with pytest.raises(UnsafeError, match="an evaluation asked"):
-                scorer.score(OTHER)
+                reward(prompts=["p"] * len(texts), completions=texts)
+        reward.training = lambda: True
+        assert reward(prompts=["p"] * len(TEXTS), completions=TEXTS) == known.tolist()
     assert _entry(poll) == (3, 3, 3)
 
 
