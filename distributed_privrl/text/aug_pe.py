@@ -208,7 +208,7 @@ class FilledBlanks:
         for start in range(0, len(asked), self.batch):
             drawn = generate(
                 self.language,
-                [self.language.as_chat(one) for one in asked[start : start + self.batch]],
+                asked[start : start + self.batch],
                 most_tokens=self.most_tokens,
                 generator=generator,
             )

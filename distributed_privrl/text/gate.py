@@ -139,7 +139,7 @@ class InstructJudge:
         asked = _RATING.format(instruction=prompt.text, response=text)
         answer = generate(
             self.language,
-            [self.language.as_chat(asked)],
+            [asked],
             most_tokens=4,
             generator=torch.Generator(),
             temperature=1e-4,

@@ -49,7 +49,8 @@ def generate(
 
     Args:
         language: the model.
-        prompts: B; one that is too long for the model loses its beginning.
+        prompts: B, put into the model's chat template where it has one; one that is too long for
+            the model loses its beginning.
         most_tokens: C at most.
         generator: source of the draws, on the processor.
         temperature: by which logits are divided.
@@ -67,7 +68,7 @@ def generate(
             f"{len(prompts)} prompts, most_tokens {most_tokens}: at least one prompt is needed, and"
             f" fewer tokens than the model's {context_of(language.model)}"
         )
-    coded = [one[-room:] or [language.end] for one in language.encode(prompts)]
+    coded = [one[-room:] or [language.end] for one in language.encode_prompts(prompts)]
     batch = language.left_padded(coded)
     with torch.no_grad():
         tokens, mask = _drawn(language, batch, most_tokens, temperature, generator, given)

@@ -128,13 +128,22 @@ class Language:
             self.tokenizer.decode(list(one), skip_special_tokens=True).strip() for one in tokens
         ]
 
-    def as_chat(self, request: str) -> str:
-        """Return a request as an instruct model is used to it; others get it as it is."""
+    def encode_prompts(self, prompts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of each prompt, in the model's chat template where it has one."""
+        return self.encode([self._in_template(one) for one in prompts])
+
+    def asked(self, prompt: str) -> str | list[dict[str, str]]:
+        """Return a prompt as trl renders it: a user's message where there is a chat template."""
         if not getattr(self.tokenizer, "chat_template", None):
-            return request
-        message = [{"role": "user", "content": request}]
+            return prompt
+        return [{"role": "user", "content": prompt}]
+
+    def _in_template(self, prompt: str) -> str:
+        asked = self.asked(prompt)
+        if isinstance(asked, str):
+            return asked
         return str(
-            self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+            self.tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
         )
 
     def left_padded(self, sequences: Sequence[Sequence[int]]) -> Batch:

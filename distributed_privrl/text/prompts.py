@@ -249,8 +249,9 @@ class InstructModel:
     def __call__(self, request: str) -> str:
         """Return the model's answer; the same request gets the same one."""
         generator = torch.Generator().manual_seed(self.streams.integer(request))
-        chat = [self.language.as_chat(request)]
-        drawn = generate(self.language, chat, most_tokens=self.most_tokens, generator=generator)
+        drawn = generate(
+            self.language, [request], most_tokens=self.most_tokens, generator=generator
+        )
         return drawn.texts[0]
 
 

@@ -33,6 +33,8 @@ _BEFORE, _CHECKPOINTS, _OF = "before", "trl", "training.json"
 """Folders of the model before training and of trl's checkpoints, and what they are of."""
 _WHOLE = "trainer_state.json"
 """What trl writes into a checkpoint last."""
+_Said = str | list[dict[str, str]]
+"""A text, or the messages of a chat."""
 
 
 def check_machinery() -> None:
@@ -96,7 +98,11 @@ def train_with_trl(
             reward_funcs=reward,
             args=_arguments(trl, config, streams, folder, on_cpu=language.device.type == "cpu"),
             train_dataset=datasets.Dataset.from_dict(
-                {"prompt": [one.text for one in _in_order(prompts, config, streams)]}
+                {
+                    "prompt": [
+                        language.asked(one.text) for one in _in_order(prompts, config, streams)
+                    ]
+                }
             ),
             processing_class=language.tokenizer,
             callbacks=[_teller(config, told)],
@@ -170,8 +176,14 @@ class GatedReward:
         self._prompts = {prompt.text: prompt for prompt in prompts}
         self.training: Callable[[], bool] = lambda: False
 
-    def __call__(self, *, prompts: list[str], completions: list[str], **_: Any) -> list[float]:
+    def __call__(
+        self, *, prompts: Sequence[_Said], completions: Sequence[_Said], **_: Any
+    ) -> list[float]:
         """Return the reward of each completion.
+
+        Args:
+            prompts: of `prompts`, or the messages of a chat that end in one.
+            completions: texts, or messages of a model with a chat template.
 
         Raises:
             BudgetError: the scorer refuses.
@@ -179,11 +191,16 @@ class GatedReward:
         """
         if not self.training():
             raise UnsafeError("an evaluation asked for scores, which only training may pay for")
-        texts = [one.strip() for one in completions]
-        passed = self._gate.passes([self._prompts[one] for one in prompts], texts)
+        texts = [_said(one).strip() for one in completions]
+        passed = self._gate.passes([self._prompts[_said(one)] for one in prompts], texts)
         kept = [text for text, good in zip(texts, passed, strict=True) if good]
         scores = self._scorer.score(kept) if kept else np.zeros(0)
         return [float(one) for one in self._gate.rewards(scores, passed)]
+
+
+def _said(one: _Said) -> str:
+    """Return a text, or that of the last message of a chat."""
+    return one if isinstance(one, str) else one[-1]["content"]
 
 
 def _arguments(trl: Any, config: TrlConfig, streams: Streams, folder: Path, *, on_cpu: bool) -> Any:

@@ -1,6 +1,5 @@
 """Local models as judge and as author of prompts."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -49,14 +48,3 @@ def test_the_same_request_gets_the_same_answer() -> None:
     generator = torch.Generator().manual_seed(Streams(0).integer("list topics"))
     drawn = generate(language(), ["list topics"], most_tokens=6, generator=generator)
     assert drawn.texts[0] == one("list topics")
-
-
-def test_a_chat_template_is_used_where_there_is_one() -> None:
-    known = language()
-    assert known.as_chat("hello") == "hello"
-    known.tokenizer.chat_template = "{% for m in messages %}[{{ m.content }}]{% endfor %}>"
-    try:
-        assert known.as_chat("hello") == "[hello]>"
-    finally:
-        known.tokenizer.chat_template = None
-    assert np.isfinite(known.pad)

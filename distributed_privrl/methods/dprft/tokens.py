@@ -72,7 +72,7 @@ class TokenCoding:
                 f"the tokenizer ends texts with token {language.end}, of which the model knows"
                 f" {known}: resize the model's embeddings, or name another end token"
             )
-        coded = language.encode([one.text for one in prompts])
+        coded = language.encode_prompts([one.text for one in prompts])
         coded = [[token for token in one if token < known] for one in coded]
         return cls(
             tokenizer=backend.to_str(),
