@@ -159,9 +159,10 @@ def test_the_baselines_of_dprft_have_the_corpus_the_budget_and_the_prompts_of_it
         _leaves(read_yaml(ROOT / "tune_configs" / f"{name}.yaml"))
         for name in ("dprft_pubmed", "dprft_pubmed_aug_pe", "dp_fine_tuning_pubmed")
     )
-    shared = ("data.", "privacy.", "output.", "training.prompts.", "training.most_tokens", "seed")
+    shared = ("data.", "privacy.", "output.", "seed")
+    shared += ("training.prompts.", "training.most_tokens", "training.instruct_dtype")
     expected = {key: value for key, value in base.items() if key.startswith(shared)}
-    assert len(expected) == 10
+    assert len(expected) == 11
     for other in others:
         assert {key: value for key, value in other.items() if key.startswith(shared)} == expected
 

@@ -142,6 +142,11 @@ class WritingConfig(StrictModel):
         description="folder, or id on the hub, of an instruct model that the gate has rate texts;"
         " they need the template's least_rating (default: 6 of 10)",
     )
+    instruct_dtype: Literal["float32", "bfloat16"] = Field(
+        default="float32",
+        description="numbers of the judge and of prompts.instruct, which are not trained: bfloat16"
+        " takes half the memory",
+    )
     prompts: PromptsConfig = PromptsConfig()
 
 

@@ -8,13 +8,16 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from distributed_privrl.core.errors import MissingExtraError
 from distributed_privrl.methods.dprft.config import (
     DprftConfig,
     FineTuningConfig,
     ProseConfig,
+    WritingConfig,
 )
 from distributed_privrl.stages.effort import Effort
 from distributed_privrl.text.aug_pe_config import AugPeOptions
+from distributed_privrl.text.extra import text_package
 
 _PROMPT, _PASSING, _BATCH = 32, 0.5, 64
 """Tokens of a prompt, share of texts that pass the gate, and texts that are written at once."""
@@ -41,13 +44,13 @@ class LanguageSize:
 
 
 def size_of(language: str | ProseConfig) -> LanguageSize | None:
-    """Return how large a language model is; None: its folder does not say so."""
+    """Return how large a language model is; None: no folder here says so."""
     if isinstance(language, ProseConfig):
         blocks = 12 * language.layers * language.width**2
         return LanguageSize(
             weights=blocks + language.vocabulary * language.width, layers=language.layers
         )
-    folder = Path(language)
+    folder = _folder_of(language)
     try:
         told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         layers = int(told.get("num_hidden_layers") or told["n_layer"])
@@ -58,6 +61,27 @@ def size_of(language: str | ProseConfig) -> LanguageSize | None:
     if not stored:
         return None
     return LanguageSize(weights=stored / (4 if number == "float32" else 2), layers=layers)
+
+
+def _folder_of(language: str) -> Path:
+    """Return the folder of a model: itself, or where `hf download` has put it."""
+    folder = Path(language)
+    if folder.exists():
+        return folder
+    try:
+        kept = text_package("huggingface_hub").try_to_load_from_cache(language, "config.json")
+    except (MissingExtraError, ValueError):  # not installed, or no id
+        return folder
+    return Path(kept).parent if isinstance(kept, str) else folder
+
+
+def _readers(training: WritingConfig) -> Effort:
+    """Return the memory of the models that rate texts and make prompts, if it is told."""
+    bytes_each = _BYTES if training.instruct_dtype == "float32" else 2
+    names = [one for one in (training.judge, training.prompts.instruct) if one is not None]
+    sizes = [size_of(name) for name in names]
+    weights = sum(size.weights for size in sizes if size is not None)
+    return Effort(memory=bytes_each * weights)
 
 
 def plan_effort(config: DprftConfig, units: int) -> Effort | None:
@@ -80,9 +104,10 @@ def plan_effort(config: DprftConfig, units: int) -> Effort | None:
         drawn_rows=scored + released * tokens * size.weights,
     )
     total = written + _pretraining(config.model.language, size) + _encoding(config, units)
+    total += _readers(training)
     settings = training.settings
     if isinstance(settings, AugPeOptions):
-        return total
+        return total + Effort(memory=_BYTES * size.weights)
     tuned = Effort(
         learned_steps=training.steps * size.layers * _CALL,
         learned_rows=settings.epochs * scored,
@@ -107,7 +132,7 @@ def fine_tuning_effort(config: FineTuningConfig) -> Effort | None:
         drawn_rows=released * tokens * size.weights,
         memory=_COPIES * _BYTES * size.weights,
     )
-    return own + _pretraining(config.model.language, size)
+    return own + _pretraining(config.model.language, size) + _readers(training)
 
 
 def _pretraining(language: str | ProseConfig, size: LanguageSize) -> Effort:

@@ -63,7 +63,7 @@ def prompts_of(config: TextConfig) -> list[Prompt]:
         return document_prompts(template, documents, asked.count, streams=streams)
     ask = None
     if asked.instruct is not None:
-        ask = InstructModel(language=loaded_language(config, asked.instruct), streams=streams)
+        ask = InstructModel(language=_instruct_model(config, asked.instruct), streams=streams)
     return asked_prompts(template, asked.count, ask=ask, streams=streams)
 
 
@@ -81,7 +81,7 @@ def gate_of(config: TextConfig) -> Gate:
         return Gate(most_repetition=1.0)
     judge = None
     if training.judge is not None:
-        judge = InstructJudge(language=loaded_language(config, training.judge))
+        judge = InstructJudge(language=_instruct_model(config, training.judge))
     return Gate(**prompt_template(config).gate, judge=judge)
 
 
@@ -117,6 +117,11 @@ def untuned_texts(config: TextConfig, *, stream: str) -> list[str]:
 def loaded_language(config: TextConfig, folder: Path | str) -> Language:
     """Return the model of a folder, on the device that the run computes on."""
     return Language.load(folder).to(device_of(config.runtime))
+
+
+def _instruct_model(config: TextConfig, folder: str) -> Language:
+    loaded = Language.load(folder, dtype=config.training.instruct_dtype)
+    return loaded.to(device_of(config.runtime))
 
 
 def drawn_texts(config: TextConfig, language: Language, streams: Streams) -> Batches:

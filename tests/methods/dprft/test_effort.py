@@ -59,6 +59,56 @@ def test_a_folder_tells_the_size_of_its_model(tmp_path: Path) -> None:
     assert size_of(str(tmp_path)) is None
 
 
+def test_a_downloaded_model_tells_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = pytest.importorskip("huggingface_hub", reason="extra text is not installed")
+    kept = sized(tmp_path / "kept", stored=4000)
+
+    def found(name: str, file: str) -> str | None:
+        return str(kept / file) if name == "some/model" else None
+
+    monkeypatch.setattr(hub, "try_to_load_from_cache", found)
+    size = size_of("some/model")
+    assert size is not None
+    assert size.weights == 1000
+    assert size_of("another/model") is None
+    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda *_: 1 / 0)
+    assert size_of(str(kept)) == size
+
+
+def test_models_that_are_held_take_memory(tmp_path: Path) -> None:
+    folder = str(sized(tmp_path / "large", stored=4_000_000))
+    templates = {"template": "pubmed", "instruct": folder}
+    base = effort(training__by="grpo", training__options={}, model__language=folder)
+    judged = effort(
+        training__by="grpo", training__options={}, model__language=folder, training__judge=folder
+    )
+    assert judged.memory - base.memory == 4e6
+    halved = effort(
+        training__by="grpo",
+        training__options={},
+        model__language=folder,
+        training__judge=folder,
+        training__instruct_dtype="bfloat16",
+        training__prompts=templates,
+    )
+    assert halved.memory - base.memory == 2 * 2e6
+    evolving = effort(
+        training__by="aug_pe",
+        training__options={},
+        model__reward="nearest_votes",
+        model__language=folder,
+    )
+    assert base.memory - evolving.memory == 5 * 4e6
+
+
+def sized(folder: Path, *, stored: int) -> Path:
+    """Return a folder that says of its model how large it is."""
+    folder.mkdir()
+    (folder / "config.json").write_text('{"n_layer": 1, "dtype": "float32"}')
+    (folder / "model.safetensors").write_bytes(bytes(stored))
+    return folder
+
+
 @pytest.mark.parametrize("width", [64, 128])
 def test_a_small_model_is_about_as_large_as_it_is(width: int) -> None:
     language = pytest.importorskip("distributed_privrl.methods.dprft.language")

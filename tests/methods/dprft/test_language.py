@@ -1,6 +1,7 @@
 """A run's own small model of public prose: trained before a charge, kept, and taken again."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,8 +10,10 @@ pytest.importorskip("transformers", reason="extra text is not installed: pip ins
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.methods.dprft.config import ProseConfig
 from distributed_privrl.methods.dprft.language import language_of
-from distributed_privrl.methods.dprft.writing import prompt_template, prompts_of
+from distributed_privrl.methods.dprft.writing import gate_of, prompt_template, prompts_of
 from distributed_privrl.text import pretraining
+from distributed_privrl.text.language import Language
+from distributed_privrl.text.prompts import Prompt
 from tests.worlds.notes import CANARY, Notes
 
 SMALL = {
@@ -63,3 +66,23 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
     assert isinstance(config.model.language, ProseConfig)
     with pytest.raises(ConfigError, match="is not installed"):
         language_of(config, prompt_template(config))
+
+
+def test_judges_and_authors_of_prompts_may_be_in_half_the_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, loaded = Notes(tmp_path), list[tuple[Any, str]]()
+    right = Language.load
+
+    def load(folder: Any, *, dtype: str = "float32") -> Language:
+        found = right(folder, dtype=dtype)
+        loaded.append((folder, str(found.model.dtype)))
+        return found
+
+    monkeypatch.setattr(Language, "load", load)
+    config = world.config(training__judge=str(world.language), training__instruct_dtype="bfloat16")
+    gate = gate_of(config)
+    assert gate.judge is not None
+    assert gate.judge(Prompt(text="A note"), "a text") >= 0
+    language_of(config, prompt_template(config))
+    assert [one for _, one in loaded] == ["torch.bfloat16", "torch.float32"]
