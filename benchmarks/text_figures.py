@@ -27,21 +27,13 @@ from benchmarks.harness import Result
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.corpus import CorpusRef, documents
+from distributed_privrl.text.compared import compare
 from distributed_privrl.text.encoders import HashedEncoder
 from distributed_privrl.text.language import Language
 from distributed_privrl.text.minilm import MiniLmEncoder
 from distributed_privrl.text.next_tokens import NextTokenConfig, next_token_accuracy
 from distributed_privrl.text.scoring import Encoder
-from distributed_privrl.text.similarity import frechet_distance, similarity
-from distributed_privrl.text.text_measures import (
-    copies,
-    distribution_distance,
-    duplicates,
-    nearest_jaccard,
-    turn_counts,
-    turn_words,
-    word_counts,
-)
+from distributed_privrl.text.text_measures import copies, nearest_jaccard, turn_words
 
 NAME, REAL = "text_figures", "real"
 ENCODERS: Mapping[str, Encoder] = {
@@ -76,20 +68,19 @@ def row_of(
     name: str, texts: Sequence[str], real: Sequence[str], encoder: Encoder, language: Path | None
 ) -> dict[str, Any]:
     """Return how texts compare with real ones; arguments as for `compared`."""
-    mine, its = encoder.encode(texts), encoder.encode(real)
-    near = similarity(mine, its)
+    found = compare(texts, real, encoder)
     accuracy = None if language is None else _accuracy(language, texts, real)
     return {
         "texts": name,
         "number": len(texts),
-        "similarity": near.mean,
-        "nearest": near.maximum,
-        "nearest jaccard": float(nearest_jaccard(texts, real).mean()),
-        "frechet": frechet_distance(mine, its),
-        "words": distribution_distance(word_counts, texts, real),
-        "turns": distribution_distance(turn_counts, texts, real),
-        "words a turn": distribution_distance(turn_words, texts, real),
-        "duplicates": duplicates(texts),
+        "similarity": found.similarity,
+        "nearest": found.nearest,
+        "nearest jaccard": found.nearest_jaccard,
+        "frechet": found.frechet,
+        "words": found.words,
+        "turns": found.turns,
+        "words a turn": found.turn_words,
+        "duplicates": found.duplicates,
         "copies": copies(texts, real).texts,
         "next token": accuracy,
     }

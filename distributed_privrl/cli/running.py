@@ -228,9 +228,11 @@ def _outcome(config: "RunConfig", result: "RunResult") -> dict[str, str]:
     Privacy: the path of the private report stands there whatever it holds.
     """
     from distributed_privrl.core.config import OutputConfig
+    from distributed_privrl.experiments.registry import method_named
 
     certificate, directory = result.certificate, result.directory
     stages = certificate.stages
+    compared = method_named(config.method).inspection.real_report is not None
     guarantee, report = {"guarantee": "NONE: this run was not private"}, directory.private_report
     if stages:
         report = directory.report
@@ -247,7 +249,7 @@ def _outcome(config: "RunConfig", result: "RunResult") -> dict[str, str]:
         "report": str(report),
         **(
             {"notes": f"{directory.private_report} (yours alone: look there before you release)"}
-            if stages and isinstance(config.output, OutputConfig)
+            if stages and (isinstance(config.output, OutputConfig) or compared)
             else {}
         ),
     }

@@ -16,6 +16,8 @@ from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.progress import Progress
 
 if TYPE_CHECKING:
+    from distributed_privrl.core.executor import Executor
+    from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.evaluation.membership import LossAttack, TextAttack
     from distributed_privrl.evaluation.report import Section
     from distributed_privrl.evaluation.source import Sourced
@@ -32,6 +34,9 @@ class Inspection:
             policy); None: there are none.
         file_report: sections on a policy or figures (configuration, the first file as what it is to
             the world, and so what ``study`` found); None for methods that release datasets.
+        real_report: sections on files beside real rows (configuration, datasets, the first file,
+            where workers run, who alone open documents), for the private report; None: there are
+            none.
         attack: opens a finished run's model to a membership attack (the declared method, the world
             that its stages began with, context); draws and charges nothing. None: there is none.
         headline: name of the figure in the report of files that says what they are worth, for
@@ -45,6 +50,7 @@ class Inspection:
     file_report: (
         Callable[[Any, Sourced[Path], Sourced[Sequence[Any]]], Sequence[Section]] | None
     ) = None
+    real_report: Callable[[Any, DatasetStore, Path, Executor], Sequence[Section]] | None = None
     attack: Callable[[Any, Any, RunContext], LossAttack | TextAttack] | None = None
     headline: str | None = None
     whole_units: bool = False

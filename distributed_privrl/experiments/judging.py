@@ -62,6 +62,13 @@ def judged(
     )
     if reports:
         write_reports(
-            config, store, directory, certificate, trials, ledger=ledger, progress=progress
+            config,
+            store,
+            directory,
+            certificate,
+            trials,
+            ledger=ledger,
+            executor=executor,
+            progress=progress,
         )
     return trials

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.config import FilesOutputConfig, OutputConfig, RunConfig
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.labels import column_labels
 from distributed_privrl.data.store import DatasetStore
@@ -43,6 +44,8 @@ from distributed_privrl.privacy.verification import read_certificate, verify_out
 
 WRITING = "writing reports"
 """What the progress bar is called."""
+COMPARED = "Beside the real rows"
+"""Title of what a private report says where files cannot be held against real rows."""
 PARTS = 5
 """Of the reports of a dataset: the public one, and four looks at the real rows."""
 
@@ -55,6 +58,7 @@ def write_reports(
     trials: Trials,
     *,
     ledger: Ledger,
+    executor: Executor | None = None,
     progress: Progress = silent,
 ) -> None:
     """Write report.html and report.json, and the private pair beside them.
@@ -66,6 +70,7 @@ def write_reports(
         certificate: of the release.
         trials: agents that were trained on it.
         ledger: that the run was charged to.
+        executor: where workers hold files against real rows; None: nobody does.
         progress: told which part is next.
 
     Privacy: the public pair shows a valid release and public datasets alone; what a run without
@@ -79,19 +84,22 @@ def write_reports(
         )
     else:
         progress(WRITING, 0, 1)
-        _write_file_reports(config, config.output, directory, certificate, trials)
+        _write_file_reports(config, config.output, store, directory, certificate, trials, executor)
         progress(WRITING, 1, 1)
 
 
 def _write_file_reports(
     config: RunConfig,
     output: FilesOutputConfig,
+    store: DatasetStore,
     directory: RunDirectory,
     certificate: Certificate,
     trials: Trials,
+    executor: Executor | None,
 ) -> None:
-    """Write the report that the method makes of its files; nothing reads a real row."""
-    make = method_named(config.method).inspection.file_report
+    """Write the reports that the method makes of its files; this process reads no real row."""
+    inspection = method_named(config.method).inspection
+    make, compare = inspection.file_report, inspection.real_report
     folder = directory.path if config.privacy.epsilon is not None else directory.private
     path = folder / output.files[0]
     releasable = certificate.status == "valid"
@@ -107,7 +115,10 @@ def _write_file_reports(
         certificate=certificate.to_dict(),
         sections=sections if releasable else [],
     )
-    if releasable:
+    compared: list[Section] = []
+    if compare is not None and executor is not None:
+        compared = attempted_sections(COMPARED, lambda: compare(config, store, path, executor))
+    if releasable and not compared:
         return
     directory.make_private()
     write_report(
@@ -115,7 +126,7 @@ def _write_file_reports(
         directory.private / "report.json",
         title=title,
         certificate=certificate.to_dict(),
-        sections=sections,
+        sections=compared if releasable else [*sections, *compared],
         audience="private",
     )
 
@@ -259,6 +270,13 @@ def rebuild_report(
         check_public(store, ledger, config.data.public)
         trials = stored_trials(directory, certificate)
         write_reports(
-            config, store, directory, certificate, trials, ledger=ledger, progress=progress
+            config,
+            store,
+            directory,
+            certificate,
+            trials,
+            ledger=ledger,
+            executor=LocalExecutor(),
+            progress=progress,
         )
     return directory.report

@@ -6,7 +6,7 @@ Privacy:
 Reference: DP-RFT, sections 6.1 and E.1.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,12 +81,13 @@ def copies(
 
     Args:
         synthetic: texts.
-        real: texts.
+        real: texts, as many as there are: they are read one after the other.
         public: texts whose sequences anybody may have: they count as no copies.
         words: shortest sequence that counts.
     """
     check_positive("words", words)
-    known = _sequences(real, words) - _sequences(public, words)
+    mine = set(_sequences(synthetic, words)).difference(_sequences(public, words))
+    known = mine.intersection(_sequences(real, words))
     copied, all_words, longest, hit = 0, 0, 0, 0
     for text in synthetic:
         row = text.lower().split()
@@ -129,9 +130,6 @@ def _turns(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-def _sequences(texts: Iterable[str], words: int) -> set[tuple[str, ...]]:
-    return {
-        tuple(row[at : at + words])
-        for row in (text.lower().split() for text in texts)
-        for at in range(len(row) - words + 1)
-    }
+def _sequences(texts: Iterable[str], words: int) -> Iterator[tuple[str, ...]]:
+    for row in (text.lower().split() for text in texts):
+        yield from (tuple(row[at : at + words]) for at in range(len(row) - words + 1))

@@ -13,6 +13,8 @@ from distributed_privrl.methods.dprft.fine_tuning import FineTuningMethod
 from distributed_privrl.methods.dprft.method import DprftMethod
 
 if TYPE_CHECKING:
+    from distributed_privrl.core.executor import Executor
+    from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.evaluation.membership import TextAttack
     from distributed_privrl.evaluation.report import Section
     from distributed_privrl.evaluation.source import Sourced
@@ -25,6 +27,15 @@ def _text_sections(
     from distributed_privrl.methods.dprft.report import text_sections
 
     return text_sections(config, path, results)
+
+
+def _comparison_sections(
+    config: TextConfig, store: "DatasetStore", path: Path, executor: "Executor"
+) -> "list[Section]":
+    """Hold the texts against the documents; see `Inspection`."""
+    from distributed_privrl.methods.dprft.comparison import comparison_sections
+
+    return comparison_sections(config, store, path, executor)
 
 
 def _open_attack(declared: Any, world: Any, context: Any) -> "TextAttack":
@@ -40,7 +51,7 @@ def dprft() -> Method:
         config=DprftConfig,
         declare=DprftMethod,
         summary="texts of a language model tuned by private votes from a corpus it never reads",
-        inspection=Inspection(file_report=_text_sections),
+        inspection=Inspection(file_report=_text_sections, real_report=_comparison_sections),
         on_gpus=True,
     )
 
@@ -51,6 +62,8 @@ def dp_fine_tuning() -> Method:
         config=FineTuningConfig,
         declare=FineTuningMethod,
         summary="texts of a language model fine-tuned in private rounds, the baseline of dprft",
-        inspection=Inspection(file_report=_text_sections, attack=_open_attack),
+        inspection=Inspection(
+            file_report=_text_sections, real_report=_comparison_sections, attack=_open_attack
+        ),
         on_gpus=True,
     )

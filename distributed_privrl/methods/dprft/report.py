@@ -1,6 +1,5 @@
 """What a report says of the released texts."""
 
-import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from distributed_privrl.evaluation.report import Metric, Section
 from distributed_privrl.evaluation.source import Sourced
+from distributed_privrl.methods.dprft.comparison import read_texts
 from distributed_privrl.methods.dprft.config import (
     DprftConfig,
     FineTuningConfig,
@@ -28,7 +28,7 @@ def text_sections(
 
     Privacy: post-processing of the released texts.
     """
-    texts = path.then(_read)
+    texts = path.then(read_texts)
     how, figures = _training(config)
     return [
         Section(
@@ -61,10 +61,6 @@ def _training(config: TextConfig) -> tuple[str, list[Metric]]:
         Metric(name="steps", value=PublicValue(training.steps)),
         Metric(name="texts scored a step", value=scored, explanation=at_most),
     ]
-
-
-def _read(file: Path) -> list[str]:
-    return [json.loads(line)["text"] for line in file.read_text().splitlines()]
 
 
 def _median_words(texts: list[str]) -> float:

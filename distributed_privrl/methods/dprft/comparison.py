@@ -1,0 +1,175 @@
+"""Released texts beside the documents, for the owner's report: a worker alone opens these.
+
+Reference: DP-RFT, sections 4.1 and 6.1.
+"""
+
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from distributed_privrl.core.executor import Executor
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.corpus import CorpusRef, documents
+from distributed_privrl.data.corpus_datasets import corpus_of
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation.report import Metric, Section
+from distributed_privrl.methods.dprft.config import TextConfig
+from distributed_privrl.text.compared import Comparison, compare
+from distributed_privrl.text.encoders import HashedEncoder
+from distributed_privrl.text.text_measures import Copies, copies
+
+TITLE = "The texts beside the documents"
+_MOST, _DIMENSION, _COPIED = 1_000, 1024, 8
+"""Texts of a side that are compared, numbers of a vector, and words of a copy."""
+_NAMES = {
+    "similarity": "mean similarity",
+    "nearest": "similarity with the nearest document, mean",
+    "nearest_jaccard": "words shared with the nearest document, mean",
+    "most_jaccard": "words shared with the nearest document, at most",
+    "frechet": "Frechet distance",
+    "words": "distance of words of a text",
+    "turns": "distance of turns of a text",
+    "turn_words": "distance of words of a turn",
+    "duplicates": "texts that an earlier one equals",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonSpec:
+    """What a worker compares.
+
+    Args:
+        corpus: where documents lie.
+        texts: released ones.
+        seed: of the documents and texts that are drawn, where there are more than are compared.
+    """
+
+    corpus: CorpusRef
+    texts: tuple[str, ...]
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """Exact figures of texts, or of documents in their place, beside documents.
+
+    Args:
+        likeness: of up to 1,000 of each.
+        copied: from all documents.
+    """
+
+    likeness: Comparison
+    copied: Copies
+
+
+class TextComparer:
+    """Compares texts with a corpus: a worker.
+
+    Privacy: its figures are exact, for ``private/`` alone; no word of a document is among them.
+    """
+
+    def __init__(self, spec: ComparisonSpec) -> None:
+        self._spec = spec
+
+    def compared(self) -> tuple[Compared, Compared]:
+        """Return what texts are beside documents, and what some documents are beside others.
+
+        Raises:
+            ConfigError: there are fewer than four documents or two texts, or they have no words.
+            StorageError: documents cannot be read.
+        """
+        texts, streams = self._spec.texts, Streams(self._spec.seed).child("comparison")
+        number = sum(1 for _ in self._documents())
+        rows = streams.numpy("documents").permutation(number)[:_MOST].tolist()
+        kept = dict.fromkeys(rows, "")
+        kept |= {row: text for row, text in enumerate(self._documents()) if row in kept}
+        drawn = streams.numpy("texts").permutation(len(texts))[:_MOST].tolist()
+        encoder = HashedEncoder(dimension=_DIMENSION)
+        own = Compared(
+            likeness=compare([texts[row] for row in drawn], list(kept.values()), encoder),
+            copied=copies(texts, self._documents(), words=_COPIED),
+        )
+        half = {row: kept[row] for row in rows[::2]}
+        others = [kept[row] for row in rows[1::2]]
+        reference = Compared(
+            likeness=compare(list(half.values()), others, encoder),
+            copied=copies(list(half.values()), self._documents(half), words=_COPIED),
+        )
+        return own, reference
+
+    def _documents(self, without: Collection[int] = ()) -> Iterator[str]:
+        found = enumerate(documents(self._spec.corpus))
+        return (one.text for row, one in found if row not in without)
+
+
+def comparison_sections(
+    config: TextConfig, store: DatasetStore, path: Path, executor: Executor
+) -> list[Section]:
+    """Return what the owner is told of texts beside documents.
+
+    Args:
+        config: of the run.
+        store: where the corpus lies.
+        path: of the texts.
+        executor: of the worker that opens the documents.
+
+    Raises:
+        ConfigError: as `TextComparer.compared`.
+        StorageError: likewise.
+
+    Privacy: exact figures of documents: for private reports alone. The calling process opens no
+        document.
+    """
+    texts = tuple(read_texts(path))
+    spec = ComparisonSpec(
+        corpus=corpus_of(store, config.data.sensitive), texts=texts, seed=config.seed
+    )
+    group = executor.start(TextComparer, [spec], repeat_lost_calls=True)
+    try:
+        ((own, reference),) = group.call("compared")
+    finally:
+        group.close()
+    return [_section(own, reference)]
+
+
+def read_texts(path: Path) -> list[str]:
+    """Return the texts of a run's file."""
+    return [json.loads(line)["text"] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _section(own: Compared, reference: Compared) -> Section:
+    metrics = [
+        Metric(
+            name=_NAMES[one.name],
+            value=getattr(own.likeness, one.name),
+            reference=getattr(reference.likeness, one.name),
+        )
+        for one in fields(Comparison)
+    ]
+    mine, its = own.copied, reference.copied
+    metrics += [
+        Metric(name="texts with copied words", value=mine.texts, reference=its.texts),
+        Metric(name="copied words", value=mine.words, reference=its.words),
+        Metric(name="words of the longest copy", value=mine.longest, reference=its.longest),
+    ]
+    return Section(
+        title=TITLE,
+        explanation=f"Beside each figure stands that of real documents held against other ones. Up"
+        f" to {_MOST:,} of each side are compared by counts of words and pairs of words; copies,"
+        f" {_COPIED} words in a row or more, are looked for in all documents. Words shared are"
+        " Jaccard similarities, distances those between the quantiles of both sides.",
+        metrics=metrics,
+        notes=_notes(mine, its),
+    )
+
+
+def _notes(mine: Copies, its: Copies) -> list[str]:
+    """Return what the owner should look at: more copies than documents have of one another."""
+    if mine.texts <= its.texts and mine.longest <= its.longest:
+        return []
+    return [
+        f"{mine.texts:.2%} of the texts repeat {_COPIED} words or more in a row of a document, at"
+        f" most {mine.longest}; of documents {its.texts:.2%} repeat others, at most {its.longest}"
+        " words. What everybody writes is among them. The guarantee holds whatever stands here"
+    ]

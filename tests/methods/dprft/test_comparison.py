@@ -1,0 +1,98 @@
+"""The private report holds released texts against the documents; the public one does not."""
+
+import json
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="extra text is not installed: pip install '.[text]'")
+
+from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.data.corpus import CorpusRef
+from distributed_privrl.experiments.reports import rebuild_report
+from distributed_privrl.methods.dprft import comparison
+from distributed_privrl.methods.dprft.comparison import (
+    TITLE,
+    Compared,
+    ComparisonSpec,
+    TextComparer,
+    _section,
+)
+from tests.worlds.notes import CANARY, LearnedNotes, Notes
+
+REAL = [f"the patient of bed {i} came in with a cough and left after day {i % 7}" for i in range(9)]
+OWN = "somebody else wrote of quite other things than any of these notes here"
+
+
+def compared(folder: Path, texts: Sequence[str]) -> tuple[Compared, Compared]:
+    path = folder / "corpus.jsonl"
+    path.write_text("".join(json.dumps({"text": one}) + "\n" for one in REAL))
+    corpus = CorpusRef(path=str(path))
+    return TextComparer(ComparisonSpec(corpus=corpus, texts=tuple(texts), seed=0)).compared()
+
+
+@pytest.mark.parametrize("most", [1000, 6])
+def test_a_copied_document_is_counted_whichever_are_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(comparison, "_MOST", most)
+    for document in REAL:
+        own, _ = compared(tmp_path, [document, OWN, OWN, f"{OWN} and so on"])
+        assert (own.copied.texts, own.copied.longest) == (0.25, len(document.split()))
+        assert own.likeness.duplicates == 0.25
+
+
+def test_near_texts_are_near_and_documents_stand_beside_them(tmp_path: Path) -> None:
+    near, reference = compared(tmp_path, [one.replace("cough", "cold") for one in REAL])
+    far, _ = compared(tmp_path, [OWN, f"{OWN} too"])
+    assert near.likeness.similarity > far.likeness.similarity
+    assert near.likeness.most_jaccard > 0.8 > far.likeness.most_jaccard
+    assert near.likeness.frechet < far.likeness.frechet
+    assert 0.5 < reference.likeness.nearest < 1
+    assert reference.copied.longest < 15, "a document is no copy of itself"
+    assert not far.copied.longest
+
+
+def test_more_copies_than_documents_have_are_noted(tmp_path: Path) -> None:
+    copied = _section(*compared(tmp_path, REAL))
+    assert "at most 15" in copied.notes[0]
+    assert not _section(*compared(tmp_path, [OWN, f"{OWN} too"])).notes
+
+
+@pytest.mark.parametrize("kind", [Notes, LearnedNotes])
+def test_a_run_s_private_report_alone_has_figures_of_documents(
+    tmp_path: Path, kind: type[Notes]
+) -> None:
+    world = kind(tmp_path).budget()
+    world.run(key=None)
+    run = tmp_path / "run"
+    public, private = (
+        json.loads((run / place / "report.json").read_text()) for place in (".", "private")
+    )
+    assert TITLE not in [one["title"] for one in public["sections"]]
+    assert [one["title"] for one in private["sections"]] == [TITLE]
+    assert stat.S_IMODE((run / "private" / "report.html").stat().st_mode) == 0o600
+    names = {one["name"]: one for one in private["sections"][0]["metrics"]}
+    assert names["words of the longest copy"]["value"] == 0
+    assert names["mean similarity"]["reference"] > names["mean similarity"]["value"]
+    assert CANARY not in (run / "private" / "report.html").read_text()
+    world.check_leaks("")
+    (run / "private" / "report.html").unlink()
+    rebuild_report(run, store=world.store, ledger_url=world.url)
+    assert json.loads((run / "private" / "report.json").read_text()) == private
+
+
+def test_what_cannot_be_compared_is_a_line_of_the_private_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise ValueError("a reason")
+
+    monkeypatch.setattr(TextComparer, "compared", fails)
+    Notes(tmp_path).budget().run(key=None, training__steps=1, executor=LocalExecutor())
+    run = tmp_path / "run"
+    assert "a reason" in (run / "private" / "report.json").read_text()
+    assert "a reason" not in (run / "report.json").read_text()
