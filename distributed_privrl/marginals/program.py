@@ -118,15 +118,15 @@ class MarginalsProgram(TableProgram[TableModel]):
             if not open_:
                 return
             open_ = in_turn(spec.columns, open_, len(belief.tables))
-            counts = [blocks(exact[one.clique], belief.maps(one)) for one in open_]
+            counts = [blocks(exact[one.clique], belief.bins.maps(one)) for one in open_]
             expected = {clique: belief.expected(clique) for clique in {o.clique for o in open_}}
             scores = [
                 score(
                     own,
-                    np.rint(blocks(expected[one.clique], belief.maps(one))).astype(np.int64),
+                    np.rint(blocks(expected[one.clique], belief.bins.maps(one))).astype(np.int64),
                     noise=round(_HIDDEN * deviation),
-                    weight=belief.candidates[one.clique],
-                    ordered=belief.ordered(one.clique),
+                    weight=belief.candidates.weights[one.clique],
+                    ordered=belief.bins.ordered(one.clique),
                 )
                 for one, own in zip(open_, counts, strict=True)
             ]

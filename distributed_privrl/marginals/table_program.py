@@ -195,7 +195,7 @@ class TableProgram(Program, Generic[ModelT]):
     def _know(self, progress: Progress = silent) -> None:
         """Find out what follows from what was released, if that was not done yet."""
         assert self._noisy_columns is not None
-        if not self._belief.shapes:
+        if not self._belief.shaped:
             self._belief.shape(*self._noisy_columns)
 
     def _lengths(self) -> NDArray[np.float64]:
@@ -270,7 +270,7 @@ class TableProgram(Program, Generic[ModelT]):
         self, workers: WorkerGroup, cliques: Sequence[Clique]
     ) -> dict[Clique, NDArray[np.int64]]:
         """Return the exact joint counts over all workers: raw private data."""
-        bins = [shape.bins for shape in self._belief.shapes]
+        bins = [shape.bins for shape in self._belief.bins.shapes]
         answers = workers.call("tables", {"bins": bins, "cliques": list(cliques)})
         return {
             clique: np.sum([answer[i] for answer in answers], axis=0, dtype=np.int64)

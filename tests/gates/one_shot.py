@@ -159,5 +159,5 @@ def gate_choices_from_what_was_released(method: str) -> None:
         assert asked[0] == again[0], "exact counts decide on bins"
         assert asked[1] == again[1], f"exact counts decide on what call {step} measures"
     assert len(one.given[-1]) == len(other.given[-1]), "exact counts decide on what is measured"
-    assert one.program._belief.total == other.program._belief.total, "the total is exact"
+    assert one.program._belief.bins.total == other.program._belief.bins.total, "the total is exact"
     assert repr(one.program.tensors()) == repr(other.program.tensors())

@@ -62,7 +62,7 @@ def believed(seed: int, noise: float = NOISE) -> TableColumns:
     table = columns()
     belief = Belief(TableFacts(columns=table, seed=seed), joint_deviation=noise, planned=1)
     belief.shape(noisy_counts(table, seed, noise), noise)
-    return belief.columns
+    return belief.bins.columns
 
 
 @pytest.mark.parametrize("noise", [0.5, 80.0])

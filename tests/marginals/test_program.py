@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import BudgetError, UnsafeError
-from distributed_privrl.marginals import belief, shapes, table_program
+from distributed_privrl.marginals import belief, candidates, shapes, table_program
 from distributed_privrl.marginals.model import elimination
 from distributed_privrl.marginals.program import MarginalsProgram, score
 from distributed_privrl.marginals.step_tables import step_columns
@@ -67,7 +67,7 @@ def test_a_relation_that_no_cell_shows_is_seen_in_blocks() -> None:
 def counted(made: MarginalsProgram, count: JointCount) -> NDArray[np.int64]:
     """Return what a joint count is without noise."""
     exact = joint_counts(ROWS, COLUMNS, count.clique).astype(np.int64)
-    return blocks(exact, made._belief.maps(count))
+    return blocks(exact, made._belief.bins.maps(count))
 
 
 def test_parts_are_of_the_weight_and_not_of_the_bins() -> None:
@@ -89,8 +89,8 @@ def test_numbers_are_counted_in_parts_where_noise_hides_bins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert not any(parts for _, parts in open_counts())  # 15 units a cell, noise of 2
-    monkeypatch.setattr(belief, "_RESOLVED", 100.0)
-    monkeypatch.setattr(belief, "_CLEAR", 1000.0)
+    monkeypatch.setattr(candidates, "_RESOLVED", 100.0)
+    monkeypatch.setattr(candidates, "_CLEAR", 1000.0)
     monkeypatch.setattr(shapes, "ATOM", 1.0)  # no value has all the weight
     state, after = "observation_0", "next_observation_0"
     named = open_counts()
@@ -104,19 +104,19 @@ def test_numbers_are_counted_in_parts_where_noise_hides_bins(
     made = drawn(program_of(COLUMNS, PLAN), Adds(), 0)
     made.prepare(1)
     pair = tuple(i for i in range(len(COLUMNS)) if COLUMNS[i].name in (state, after))
-    _, room = elimination(made._belief.sizes, [pair])
+    _, room = elimination(made._belief.bins.sizes, [pair])
     few = open_counts(model_cells=room)  # as much as what a number becomes takes
     assert ((state, after), 0) in few
     assert not any(parts for _, parts in few)
-    one, other = made._belief.maps(JointCount((0, 1), 2))
+    one, other = made._belief.bins.maps(JointCount((0, 1), 2))
     assert len(set(one.tolist())) == 2 < len(one)
     assert other.tolist() == [0, 1]
 
 
 def test_parts_that_are_alike_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The least value and the most are atoms: halves and thirds of those between are the same."""
-    monkeypatch.setattr(belief, "_RESOLVED", 100.0)
-    monkeypatch.setattr(belief, "_CLEAR", 1000.0)
+    monkeypatch.setattr(candidates, "_RESOLVED", 100.0)
+    monkeypatch.setattr(candidates, "_CLEAR", 1000.0)
     pair = ("observation_0", "reward")
     assert {parts for clique, parts in open_counts() if clique == pair} == {0, 2}
 
@@ -126,8 +126,8 @@ def test_parts_that_are_clear_stand_for_coarser_ones(
     clear: float, parts: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cell of bins has 10.6 deviations on average, one of thirds 14.1 and one of halves 21.2."""
-    monkeypatch.setattr(belief, "_RESOLVED", 100.0)
-    monkeypatch.setattr(belief, "_CLEAR", clear)
+    monkeypatch.setattr(candidates, "_RESOLVED", 100.0)
+    monkeypatch.setattr(candidates, "_CLEAR", clear)
     monkeypatch.setattr(shapes, "ATOM", 1.0)
     pair = ("observation_0", "reward")
     assert {parts for clique, parts in open_counts() if clique == pair} == parts
@@ -150,7 +150,7 @@ def test_what_was_counted_in_parts_may_be_counted_in_bins_and_not_the_other_way_
     belief.take(bins, counted(made, bins), 1.0)
     assert not [one for one in belief.worth_counting() if one.clique == (0, 1)]
     expected = joint_counts(ROWS, COLUMNS, (0, 1))
-    np.testing.assert_allclose(belief.expected((0, 1)), expected, atol=0.02 * belief.total)
+    np.testing.assert_allclose(belief.expected((0, 1)), expected, atol=0.02 * belief.bins.total)
 
 
 def test_what_was_guessed_within_parts_gives_way_to_a_finer_count() -> None:
@@ -163,9 +163,9 @@ def test_what_was_guessed_within_parts_gives_way_to_a_finer_count() -> None:
     unlike = counted(made, bins)[::-1].copy()
     belief.take(bins, unlike, 1.0)
     finer = belief.tables[1].cleaned
-    assert np.abs(before - finer).max() > 0.05 * belief.total
+    assert np.abs(before - finer).max() > 0.05 * belief.bins.total
     agreed = belief._agreed(belief.tables[0])
-    np.testing.assert_allclose(agreed.sum(axis=1), finer, atol=1e-6 * belief.total)
+    np.testing.assert_allclose(agreed.sum(axis=1), finer, atol=1e-6 * belief.bins.total)
     np.testing.assert_allclose(belief._agreed(belief.tables[1]), finer)
 
 
@@ -230,8 +230,8 @@ def test_a_program_goes_on_from_its_checkpoint_as_if_nothing_had_happened(
     resolved: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where what was counted are parts of numbers."""
-    monkeypatch.setattr(belief, "_RESOLVED", resolved)
-    monkeypatch.setattr(belief, "_CLEAR", 1000.0)
+    monkeypatch.setattr(candidates, "_RESOLVED", resolved)
+    monkeypatch.setattr(candidates, "_CLEAR", 1000.0)
     whole = drawn(program_of(COLUMNS, PLAN, Chooses((3, 1, 0))), Adds(7), 0, 1, 2)
     half = drawn(program_of(COLUMNS, PLAN, Chooses((3, 1))), Adds(7), 0, 1)
     resumed = program_of(COLUMNS, PLAN, Chooses((0,)))
@@ -358,7 +358,7 @@ def test_a_model_grows_with_each_choice_alike() -> None:
     made.prepare(1)
     belief = made._belief
     open_ = belief.worth_counting()
-    cells = {one: elimination(belief.sizes, [one.clique])[1] for one in open_}
+    cells = {one: elimination(belief.bins.sizes, [one.clique])[1] for one in open_}
     least, most = min(cells.values()), max(cells.values())
     assert least < most
     belief._spec, belief._planned = replace(belief._spec, model_cells=2 * least), 2
@@ -377,8 +377,8 @@ def test_a_run_that_released_nothing_has_no_model() -> None:
 def test_the_total_is_of_all_columns_and_never_nothing() -> None:
     made = drawn(program_of(COLUMNS, PLAN), Adds(), 0)
     made.prepare(1)
-    assert made._belief.total == pytest.approx(120 * UNIT_WEIGHT)
+    assert made._belief.bins.total == pytest.approx(120 * UNIT_WEIGHT)
     nothing = program_of(COLUMNS, PLAN)
     nothing.step(0, group(None, COLUMNS), Adds(amount=-(2**30)), 0)
     nothing.prepare(1)
-    assert nothing._belief.total == UNIT_WEIGHT
+    assert nothing._belief.bins.total == UNIT_WEIGHT

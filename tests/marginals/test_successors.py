@@ -157,7 +157,7 @@ def told() -> Belief:
 def test_observations_that_go_together_do_so_after_steps() -> None:
     """Nothing was counted of next observations, and all later states keep what first ones have."""
     belief = told()
-    table = belief.columns
+    table = belief.bins.columns
     pair = place(table, "next_observation_0"), place(table, "next_observation_1")
     expected = belief.expected(pair)
     assert np.trace(expected) > 0.95 * expected.sum()  # so no choice would be spent on it
@@ -179,19 +179,19 @@ def test_next_observations_go_together_by_the_action_that_both_lead_to() -> None
 def test_what_was_counted_itself_overrules_what_is_told() -> None:
     pair = ("next_observation_0", "next_observation_1")
     belief, cells = believed([("observation_0", "observation_1"), pair])
-    table = belief.columns
+    table = belief.bins.columns
     assert not belief._told
     clique = place(table, pair[0]), place(table, pair[1])
     exact = counts_of(cells, clique, [one.size for one in table.columns])
     np.testing.assert_allclose(
-        belief.expected(clique) / belief.total, exact / exact.sum(), atol=0.02
+        belief.expected(clique) / belief.bins.total, exact / exact.sum(), atol=0.02
     )
 
 
 def test_what_is_told_is_the_same_after_a_resume() -> None:
     belief = told()
     again = Belief(belief._spec, joint_deviation=NOISE, planned=2)
-    again.shapes, again.total, again.columns = belief.shapes, belief.total, belief.columns
+    again._bins = belief.bins
     again.tables = list(belief.tables)
     assert again._told.keys() == belief._told.keys()
     for clique, one in again._told.items():

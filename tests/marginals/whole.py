@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.marginals import belief, cleaning, plan, program
+from distributed_privrl.marginals import belief, candidates, cleaning, plan, program
 from distributed_privrl.marginals.plan import MarginalsPlan
 from distributed_privrl.marginals.program import MarginalsProgram
 from distributed_privrl.marginals.step_tables import step_columns
@@ -89,8 +89,8 @@ class WholeRun:
 
     def decided(self) -> dict[str, Any]:
         """Return all that must not depend on exact counts, by what it is, first things first."""
-        known = self.made._belief
-        kept = self.made.tensors()
+        believed, kept = self.made._belief, self.made.tensors()
+        known = believed.bins
         return {
             "bins": [(one.bins.tolist(), one.masses.tolist()) for one in known.shapes],
             "the total": known.total,
@@ -99,7 +99,7 @@ class WholeRun:
             "what is scored": self.asked,
             "choices": [(len(scores), scale, tag) for scores, scale, tag in self.chooser.asked],
             "releases": [(len(one), spread, tag) for one, spread, tag in self.noise.asked],
-            "the model's rows": [one.tobytes() for one in (*self.rows, known._weights)],
+            "the model's rows": [one.tobytes() for one in (*self.rows, believed._weights)],
             "what is kept": {name: (str(one.dtype), one.tolist()) for name, one in kept.items()},
         }
 
@@ -143,14 +143,14 @@ def whole_run(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(belief, "estimated", chained)
         if not as_released:
-            patch.setattr(belief, "_CLEAR", 1000.0)
+            patch.setattr(candidates, "_CLEAR", 1000.0)
             patch.setattr(cleaning, "_TRIALS", 0)
         patch.setattr(program, "score", noted)
         for index in range(len(planned.releases)):
             made.prepare(index)
             if index:
                 run.candidates.append(made._belief.worth_counting())
-                run.maps.append([made._belief.maps(one) for one in run.candidates[-1]])
+                run.maps.append([made._belief.bins.maps(one) for one in run.candidates[-1]])
                 run.rows.append(made._belief._rows)
             made.step(index, workers, noise, index)
     return run

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from distributed_privrl.marginals import belief, counting, plan, program, stage
+from distributed_privrl.marginals import candidates, counting, plan, program, stage
 from distributed_privrl.marginals.belief import Belief
+from distributed_privrl.marginals.bins import Bins
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import CountWorker
 from distributed_privrl.marginals.drawing import TableModel
@@ -111,19 +112,24 @@ def bins_from_exact_counts(patch: pytest.MonkeyPatch) -> None:
 
 
 def _columns_are_known(patch: pytest.MonkeyPatch) -> None:
-    """Tell a belief the exact counts of all columns, as ``exact``."""
-    count = MarginalsProgram._count_columns
+    """Tell a belief, and its bins, the exact counts of all columns, as ``exact``."""
+    count, shape = MarginalsProgram._count_columns, Belief.shape
 
     def counted(self: Any, workers: Any, noise: Any, release: Any, *, tag: int) -> None:
         count(self, workers, noise, release, tag=tag)
         self._belief.exact = np.asarray(np.sum(workers.call("columns"), axis=0, dtype=np.int64))
 
+    def shaped(self: Any, counts: Any, deviation: float) -> None:
+        shape(self, counts, deviation)
+        self.bins.exact = self.exact
+
     patch.setattr(MarginalsProgram, "_count_columns", counted)
+    patch.setattr(Belief, "shape", shaped)
 
 
 def _exact_masses(known: Any, place: int) -> Any:
-    """Return the exact weight of each bin of a column, of a belief that was told."""
-    columns, shape = known._spec.columns, known.shapes[place]
+    """Return the exact weight of each bin of a column, of bins that were told."""
+    columns, shape = known.columns, known.shapes[place]
     like = columns[place].like
     own = place if like is None else like
     start = sum(columns.counted[:own])
@@ -133,30 +139,30 @@ def _exact_masses(known: Any, place: int) -> Any:
 
 def exact_total(patch: pytest.MonkeyPatch) -> None:
     """The weight of all rows is read, and not estimated from what was released."""
+    _columns_are_known(patch)
     shape = Belief.shape
 
     def shaped(self: Any, counts: Any, deviation: float) -> None:
         shape(self, counts, deviation)
-        self.total = float(self.exact[: self._spec.columns[0].size].sum())
+        self.bins.total = float(self.exact[: self.bins.columns[0].size].sum())
 
-    _columns_are_known(patch)
     patch.setattr(Belief, "shape", shaped)
 
 
 def parts_from_exact_counts(patch: pytest.MonkeyPatch) -> None:
     """Numbers are cut into parts by what workers answered, in bins that were released."""
-    maps, margin = Belief.maps, Belief.margin
+    maps, margin = Bins.maps, Bins.margin
 
     def exact(self: Any, place: int) -> Any:
         return replace(margin(self, place), masses=_exact_masses(self, place))
 
     def cut(self: Any, count: Any) -> Any:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(Belief, "margin", exact)
+            inner.setattr(Bins, "margin", exact)
             return maps(self, count)
 
     _columns_are_known(patch)
-    patch.setattr(Belief, "maps", cut)
+    patch.setattr(Bins, "maps", cut)
 
 
 def candidates_from_exact_counts(patch: pytest.MonkeyPatch) -> None:
@@ -164,8 +170,8 @@ def candidates_from_exact_counts(patch: pytest.MonkeyPatch) -> None:
     right = Belief.worth_counting
 
     def seen(self: Any, clique: Any) -> bool:
-        cells = math.prod(np.count_nonzero(_exact_masses(self, place)) for place in clique)
-        return self.total > belief._RESOLVED * self._joint_deviation * cells
+        cells = math.prod(np.count_nonzero(_exact_masses(self.bins, place)) for place in clique)
+        return self.bins.total > candidates._RESOLVED * self._joint_deviation * cells
 
     def worth_counting(self: Any) -> Any:
         return [one for one in right(self) if not one.parts or not seen(self, one.clique)]
@@ -237,7 +243,7 @@ def parts_of_exact_counts_are_kept(patch: pytest.MonkeyPatch) -> None:
     def kept(self: Any) -> Any:
         open_ = self._belief.worth_counting() if raw else []
         parts = [
-            blocks(raw[one.clique], self._belief.maps(one)).reshape(-1)
+            blocks(raw[one.clique], self._belief.bins.maps(one)).reshape(-1)
             for one in open_
             if one.parts == 2 and one.clique in raw
         ]

@@ -44,7 +44,7 @@ class PgmProgram(TableProgram[TableModel]):
     @property
     def _cliques(self) -> list[Clique]:
         """The joint counts that are measured; needs columns that were released."""
-        return resolved(self._spec.plan.cliques, self._belief.columns)
+        return resolved(self._spec.plan.cliques, self._belief.bins.columns)
 
     def _after_columns(
         self,
@@ -88,7 +88,9 @@ class PgmProgram(TableProgram[TableModel]):
             belief.estimate()  # of columns alone: what joint counts are first cleaned by
             counts, deviation = self._noisy_tables
             cliques = self._cliques
-            for clique, noisy in zip(cliques, split(counts, cliques, belief.sizes), strict=True):
+            for clique, noisy in zip(
+                cliques, split(counts, cliques, belief.bins.sizes), strict=True
+            ):
                 belief.take(JointCount(clique), noisy, deviation)
         belief.estimate(progress)
 

@@ -76,7 +76,8 @@ class PrivsynProgram(TableProgram[Marginals]):
     @property
     def _pairs(self) -> list[Clique]:
         """The pairs that may be measured; needs columns that were released."""
-        return pairs_of(self._belief.columns, self._belief.sizes, self._spec.most_cells)
+        bins = self._belief.bins
+        return pairs_of(bins.columns, bins.sizes, self._spec.most_cells)
 
     def _scores(self, workers: WorkerGroup, release: StepRelease | None) -> NDArray[np.int64]:
         """Return the difference of each pair, ``(m,)``: raw private data."""
@@ -91,8 +92,9 @@ class PrivsynProgram(TableProgram[Marginals]):
 
     def _unrelated(self, pair: Clique) -> NDArray[np.int64]:
         """Return the counts of a pair that has nothing to do with each other, by its columns."""
-        one, other = (self._belief.margin(place).masses for place in pair)
-        return np.rint(np.outer(one, other) / self._belief.total).astype(np.int64)
+        bins = self._belief.bins
+        one, other = (bins.margin(place).masses for place in pair)
+        return np.rint(np.outer(one, other) / bins.total).astype(np.int64)
 
     def _tables(self, workers: WorkerGroup, release: StepRelease | None) -> NDArray[np.int64]:
         """Return the weighted counts of the pairs that are selected: raw private data."""
@@ -106,7 +108,7 @@ class PrivsynProgram(TableProgram[Marginals]):
 
     def _selected(self) -> tuple[list[Clique], list[int]]:
         """Return the pairs that released scores select, and the weight of each; all without."""
-        pairs, sizes = self._pairs, self._belief.sizes
+        pairs, sizes = self._pairs, self._belief.bins.sizes
         if not pairs:
             return [], []
         cells = np.array([sizes[one] * sizes[other] for one, other in pairs], np.int64)
@@ -140,15 +142,15 @@ class PrivsynProgram(TableProgram[Marginals]):
         """Return the marginals that rows are to have; see `TableProgram.model`."""
         self.check_released()
         self._know(progress)
-        belief = self._belief
+        bins = self._belief.bins
         pairs: dict[Clique, NDArray[np.float64]] = {}
         deviations: dict[Clique, float] = {}
         if _TABLES in self._vectors:
             flat, deviation = self._vectors[_TABLES]
             cliques, weights = self._selected()
-            counts = split(flat, cliques, belief.sizes)
+            counts = split(flat, cliques, bins.sizes)
             for clique, weight, noisy in zip(cliques, weights, counts, strict=True):
                 pairs[clique], deviations[clique] = noisy / weight, deviation / weight
-        margins = [belief.margin(place) for place in range(len(belief.shapes))]
-        singles, agreed = consistent(margins, pairs, deviations, belief.total)
-        return Marginals(belief.columns, belief.shapes, singles, agreed)
+        margins = [bins.margin(place) for place in range(len(bins.shapes))]
+        singles, agreed = consistent(margins, pairs, deviations, bins.total)
+        return Marginals(bins.columns, bins.shapes, singles, agreed)

@@ -33,7 +33,7 @@ def test_a_pair_that_was_measured_is_drawn_as_it_was(monkeypatch: pytest.MonkeyP
     rows = model.transitions(exact, random)
     assert len(noise.asked) == 2
     drawn = program._belief._rows
-    table = counts_of(drawn, clique, program._belief.sizes) / len(drawn)
+    table = counts_of(drawn, clique, program._belief.bins.sizes) / len(drawn)
     first, last = table.reshape(-1)[[0, -1]]
     assert first == pytest.approx(1 - kinds.mean(), abs=0.05)
     assert last == pytest.approx(kinds.mean(), abs=0.05)

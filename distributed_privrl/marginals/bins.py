@@ -1,0 +1,191 @@
+"""Bins of a table's columns, as released counts of each of them show them.
+
+All of it is post-processing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.core.random import Streams
+from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.shapes import ColumnShape, column_shape, drawn_numbers
+from distributed_privrl.marginals.spreading import lines_of
+from distributed_privrl.marginals.successors import Successors
+from distributed_privrl.marginals.tables import Clique, JointCount, Maps, Margin, parts_of
+from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
+
+SHARED = 3.0
+"""How much less counts of observations say of next observations."""
+_FEWEST_BINS = 6
+_SMALL, _STAYS = 0.25, 0.6
+"""Share of differences of two people that are small; of the others, that of changes that are."""
+_DRAWN = 20_000
+
+
+class Bins:
+    """What is known of each column by itself.
+
+    Args:
+        columns: of the table; of two codings of a number, one is unused.
+        shapes: of each column.
+        total: weight of all rows.
+    """
+
+    def __init__(self, columns: TableColumns, shapes: Sequence[ColumnShape], total: float) -> None:
+        self.columns, self.shapes, self.total = columns, tuple(shapes), total
+        self.hidden = Successors(columns).hidden
+        """Columns whose successors are hidden ones of the model."""
+        sizes = tuple(shape.size for shape in self.shapes)
+        self.sizes = sizes + tuple(sizes[i] for i in self.hidden)
+        """Bins of each column, at last of hidden ones."""
+        self._parted: dict[tuple[int, int], NDArray[np.int64]] = {}
+
+    def margin(self, place: int) -> Margin:
+        """Return what is known of a column's bins before joint counts."""
+        own = self.own_margin(place)
+        shared = self.columns[place].like is not None
+        return replace(own, deviations=own.deviations * SHARED) if shared else own
+
+    def own_margin(self, place: int) -> Margin:
+        """Return what counts of the column that it is like say of a column's bins."""
+        shape = self.shapes[place]
+        masses = shape.bin_masses
+        masses = masses * (self.total / masses.sum())
+        _, joined = shape.bin_counts
+        cells = self.columns[place].cells
+        atoms = None if cells is None else shape.atoms(cells)
+        return Margin(masses, shape.deviation * np.sqrt(joined), atoms)
+
+    def margins(self) -> list[Margin]:
+        """Return what is known of the bins of all columns, at last of hidden ones."""
+        return [self.margin(i) for i in (*range(len(self.shapes)), *self.hidden)]
+
+    def ordered(self, clique: Clique) -> list[bool]:
+        """Say of each column whether neighbouring bins belong together."""
+        return [self.columns[i].cells is not None for i in clique]
+
+    def seen(self, place: int) -> int:
+        """Return the column that a hidden one is like, and others as they are."""
+        over = place - len(self.shapes)
+        return place if over < 0 else self.hidden[over]
+
+    def maps(self, count: JointCount) -> Maps:
+        """Return the part that each bin of each column is counted in."""
+        return tuple(self._parts(self.seen(i), count.parts) for i in count.clique)
+
+    def counted(self, count: JointCount) -> tuple[int, ...]:
+        """Return the shape of what is counted."""
+        return tuple(int(one[-1]) + 1 for one in self.maps(count))
+
+    def lines(self, count: JointCount) -> tuple[NDArray[np.float64], ...]:
+        """Return how much of each bin is in each part; nothing where bins were counted."""
+        if not count.parts:
+            return ()
+        return tuple(
+            np.eye(len(parts))
+            if len(np.unique(parts)) == len(parts)
+            else lines_of(margin.masses, parts, margin.atoms)
+            for margin, parts in zip(
+                map(self.margin, map(self.seen, count.clique)), self.maps(count), strict=True
+            )
+        )
+
+    def _parts(self, place: int, parts: int) -> NDArray[np.int64]:
+        """Return the part of each bin of a column; see `JointCount`."""
+        if not parts or self.columns[place].cells is None:
+            return np.arange(self.sizes[place])
+        if (place, parts) not in self._parted:
+            margin = self.margin(place)
+            self._parted[place, parts] = parts_of(margin.masses, parts, margin.atoms)
+        return self._parted[place, parts]
+
+
+def found_bins(
+    columns: TableColumns,
+    counts: NDArray[np.int64],
+    deviation: float,
+    *,
+    joint_deviation: float,
+    most_bins: int,
+    streams: Streams,
+) -> Bins:
+    """Find bins, and shapes inside them, from the released counts of columns.
+
+    Args:
+        columns: of the table.
+        counts: as `CountWorker.columns` has them, with noise.
+        deviation: of the noise.
+        joint_deviation: of the noise of a joint count's cell: more bins would drown in it.
+        most_bins: of a number.
+        streams: public randomness.
+    """
+    ends = np.cumsum(columns.counted)
+    own = [counts[end - size : end] for end, size in zip(ends, columns.counted, strict=True)]
+    counted = [place for place, column in enumerate(columns.columns) if column.counted]
+    sums = np.array([float(own[i][: columns[i].size].sum()) for i in counted])
+    inverse = 1 / np.array([columns[i].size for i in counted])
+    total = max(float((sums * inverse).sum() / inverse.sum()), UNIT_WEIGHT)
+    resolved = (total / joint_deviation) ** 0.5
+    most = int(np.clip(resolved, _FEWEST_BINS, most_bins))
+    shapes: list[ColumnShape] = []
+    for place, column in enumerate(columns.columns):
+        if column.like is not None:
+            shapes.append(shapes[column.like])
+            continue
+        noisy = own[place].astype(np.float64)
+        shapes.append(column_shape(column, noisy, deviation=deviation, most_bins=most))
+    unused = (_worse(pair, columns, shapes, streams) for pair in columns.codings)
+    return Bins(replace(columns, unused=frozenset(unused)), shapes, total)
+
+
+def _worse(
+    codings: tuple[int, int],
+    columns: TableColumns,
+    shapes: Sequence[ColumnShape],
+    streams: Streams,
+) -> int:
+    """Return the coding of a number after a step that nothing is to be drawn from.
+
+    If a step forgot the number, its changes would be as large as differences of two people's
+    numbers, of which a quarter count as small. Where most of the others are small as well, a change
+    says more than the number itself: a pair of columns as fine as that would drown in noise. The
+    share of small changes is that of the weights that were found in the released counts: noise,
+    which hides all of them, spreads them over all changes that there may be.
+
+    Args:
+        codings: places of the number as it is, and as a change.
+        columns: of the table.
+        shapes: of each column.
+        streams: public randomness.
+    """
+    as_it_is, change = codings
+    random = streams.numpy(f"codings/{change}")
+    one, other = (_numbers(columns, shapes, as_it_is, random) for _ in range(2))
+    apart = np.abs(one - other)
+    small = np.quantile(apart, _SMALL)
+    by_chance = (apart <= small).mean()
+    cells = columns[change].cells
+    assert cells is not None
+    changes = np.linspace(-small, small, _DRAWN)
+    if cells.step:
+        changes = cells.step * np.round(changes / cells.step)
+    near = np.unique(cells.cells_of(changes[np.abs(changes) <= small]))
+    masses = shapes[change].masses
+    needed = by_chance + _STAYS * (1 - by_chance)
+    return as_it_is if masses[near].sum() > needed * masses.sum() else change
+
+
+def _numbers(
+    columns: TableColumns,
+    shapes: Sequence[ColumnShape],
+    place: int,
+    random: np.random.Generator,
+) -> NDArray[np.float64]:
+    """Return numbers drawn from a released column."""
+    shape = shapes[place]
+    shares = shape.bin_masses / shape.bin_masses.sum()
+    bins = random.choice(len(shares), _DRAWN, p=shares)
+    return drawn_numbers(columns[place], shape, bins, random.uniform(size=_DRAWN))

@@ -1,0 +1,100 @@
+"""Which joint counts could tell anything, and in how many parts of each number.
+
+Candidates follow from released counts and public facts alone.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+from distributed_privrl.marginals.bins import Bins
+from distributed_privrl.marginals.tables import CUTS, Clique, JointCount
+from distributed_privrl.marginals.workload import fitting, workload
+
+_SEEN = 2.0
+"""Deviations of its noise that a bin must weigh to be seen."""
+_RESOLVED = 3.0
+"""Deviations of its noise that the mean cell of a joint count weighs where parts tell no more."""
+_CLEAR = 8.0
+"""Deviations that the mean cell weighs where coarser parts are left out: these tell the same."""
+
+
+class Candidates:
+    """Joint counts of a table's columns.
+
+    Args:
+        bins: of the columns.
+        joint_deviation: of the noise of a joint count's cell.
+        most_cells: of a joint count.
+    """
+
+    def __init__(self, bins: Bins, *, joint_deviation: float, most_cells: int) -> None:
+        self._bins, self._joint_deviation = bins, joint_deviation
+        allowed = workload(bins.columns)
+        self.weights: dict[Clique, int] = fitting(bins.sizes, allowed, most_cells=most_cells)
+        """Columns whose joint count is small enough, and what an agent needs it for."""
+
+    def worth_counting(
+        self, measured: Sequence[JointCount], fits: Callable[..., bool]
+    ) -> list[JointCount]:
+        """Return what could tell anything, and leaves the model small.
+
+        Args:
+            measured: joint counts that were released.
+            fits: says whether the model has room for further cliques.
+        """
+        found = []
+        for clique in self.weights:
+            counts = [
+                one
+                for one in self._counts(clique, fits)
+                if not any(other.tells(one) for other in measured)
+            ]
+            if counts and self._varies(clique) and fits(clique):
+                found += counts
+        return found
+
+    def _counts(self, clique: Clique, fits: Callable[..., bool]) -> list[JointCount]:
+        """Return the ways of counting a clique: in bins, and maybe in parts of its numbers.
+
+        Parts are for what noise would hide between bins: where a cell weighs little beside it on
+        average. What a number becomes in a step follows from itself far more finely than from a
+        part. The model holds bins even so, and must have room for all that numbers become. Parts
+        that are clear by themselves stand for all coarser ones, whose sums they tell. Several
+        numbers of a triple are counted in halves alone: what finer parts tell of two of them, their
+        own count tells better.
+        """
+        bins = self._bins
+        cells = math.prod(bins.sizes[i] for i in clique)
+        seen = bins.total / cells > _RESOLVED * self._joint_deviation
+        numbers = [i for i in clique if bins.columns[i].cells is not None]
+        if not numbers or seen or self._has_own(clique) or not fits(clique, *self._own):
+            return [JointCount(clique)]
+        most = max(bins.sizes[i] for i in numbers)
+        if len(clique) > 2 and len(numbers) > 1:
+            most = min(most, min(CUTS) + 1)
+        found = {bins.counted(JointCount(clique)): JointCount(clique)}
+        for parts in CUTS:
+            one = JointCount(clique, parts)
+            if parts < most:
+                found.setdefault(bins.counted(one), one)
+        clear = bins.total / (_CLEAR * self._joint_deviation)
+        finest = max((math.prod(one) for one in found if math.prod(one) <= clear), default=0)
+        return [one for shape, one in found.items() if math.prod(shape) >= finest]
+
+    @property
+    def _own(self) -> list[Clique]:
+        """Pairs of an observation and what it becomes."""
+        return [one for one in self.weights if len(one) == 2 and self._has_own(one)]
+
+    def _has_own(self, clique: Clique) -> bool:
+        """Say whether a clique has an observation together with what it becomes."""
+        columns = [self._bins.columns[i] for i in clique]
+        after = {one.place for one in columns if one.part == "next_observation"}
+        return any(one.part == "observation" and one.place in after for one in columns)
+
+    def _varies(self, clique: Clique) -> bool:
+        """Say whether each column has two parts that stand out from its noise."""
+        return all(
+            self._bins.own_margin(i).varies(_SEEN, ordered=one)
+            for i, one in zip(clique, self._bins.ordered(clique), strict=True)
+        )
