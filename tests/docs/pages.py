@@ -89,3 +89,21 @@ def section(page: Path, title: str) -> str:
 def command_lines(page: Path) -> list[str]:
     """Return what is typed: whole lines of code blocks and tune_configs' comments."""
     return re.findall(r"^(?:#   )?(privrl .+?)(?:  +#.*)?$", page.read_text(), re.MULTILINE)
+
+
+def table_after(page: str, start: str) -> list[list[str]]:
+    """Return the cells of the lines of the first table of a page after ``start``."""
+    text = page[page.index(start) :]
+    table = text[text.index("| | ") :].split("\n\n")[0]
+    return [[one.strip() for one in line.strip("|").split("|")] for line in table.split("\n")]
+
+
+def said(shown: str, *values: float) -> bool:
+    """Say whether a text has these numbers and no others, each rounded to the digits it shows."""
+    scale = 100 if "%" in shown else 1
+    texts = re.findall(r"-?\d*\.?\d+", shown)
+    digits = [len(text.partition(".")[2]) for text in texts]
+    return len(texts) == len(values) and all(
+        abs(float(text) - scale * value) <= 0.501 * 10**-places
+        for text, places, value in zip(texts, digits, values, strict=True)
+    )

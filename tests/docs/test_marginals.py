@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, said, table_after
 
 PAGE = (ROOT / "docs" / "marginals.md").read_text()
 RESULTS = ROOT / "benchmarks" / "results"
@@ -39,21 +39,7 @@ def runs(cell: dict[str, Any], measure: str) -> list[float]:
 
 
 def rows_of(start: str) -> list[list[str]]:
-    """Return the cells of the lines of the first table after ``start``."""
-    text = PAGE[PAGE.index(start) :]
-    table = text[text.index("| | ") :].split("\n\n")[0]
-    return [[one.strip() for one in line.strip("|").split("|")] for line in table.split("\n")]
-
-
-def said(shown: str, *values: float) -> bool:
-    """Say whether a text has these numbers and no others, each rounded to the digits it shows."""
-    scale = 100 if "%" in shown else 1
-    texts = re.findall(r"-?\d*\.?\d+", shown)
-    digits = [len(text.partition(".")[2]) for text in texts]
-    return len(texts) == len(values) and all(
-        abs(float(text) - scale * value) <= 0.501 * 10**-places
-        for text, places, value in zip(texts, digits, values, strict=True)
-    )
+    return table_after(PAGE, start)
 
 
 def with_range(values: Sequence[float]) -> list[float]:
@@ -102,7 +88,7 @@ def _of_table(label: str, table: str) -> tuple[str, str]:
 
 
 def test_what_a_person_keeps_is_as_stored() -> None:
-    stored, table = cells("panels"), ""
+    stored, table = cells("panels_rows"), ""
     _, _, *rows = rows_of("People who are asked year after year")
     for label, _, _, *shown in rows:
         table, measure = _of_table(label, table)
