@@ -1,7 +1,7 @@
 """Texts of a cell: by a run of the product, or real ones."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,18 @@ SHUFFLED, PUBLIC, PRIVATE = "shuffled public words", "public text", "private tex
 UNTUNED, AUG_PE, FINE_TUNING = "untuned", "aug_pe", "dp_fine_tuning"
 _GATED = 256
 """Texts by which a model's gate rate is counted."""
+LEVERS: Mapping[str, Mapping[str, Any]] = {
+    "": {},
+    "rate 1e-3": {"options": {"learning_rate": 1e-3, "kl_weight": 0.2}},
+    "rate 3e-5": {"options": {"learning_rate": 3e-5}},
+    "price .2": {"options": {"kl_weight": 0.2}},
+    "target .02": {"options": {"kl_target": 0.02}},
+    "entropy .01": {"options": {"entropy_weight": 0.01}},
+    "entropy .03": {"options": {"entropy_weight": 0.03}},
+    "entropy .1": {"options": {"entropy_weight": 0.1}},
+    "25 x 512": {"steps": 25, "samples": 8},
+}
+"""What a tuning by votes may do otherwise, at the same epsilon: keys of ``training``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +48,13 @@ class Cell(cells.Cell):
         method: how they are made.
         epsilon: of what is released; None: without noise, or without the corpus.
         seed: public one.
+        lever: which of `LEVERS` the tuning has; "": none.
     """
 
     method: str
     epsilon: float | None
     seed: int
+    lever: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +115,10 @@ def run_values(cell: Cell, sides: Sides) -> dict[str, Any]:
     else:
         reward = cell.method if cell.method in REWARDS else REWARDS[0]
         values["model"] |= {"reward": reward, "clip_norm": sizes.clip_norm}
+        lever = dict(LEVERS[cell.lever])
+        options = {**dict(sizes.options), **lever.pop("options", {})}
         values["training"] |= {"steps": sizes.steps, "prompts_per_step": sizes.prompts}
-        values["training"] |= {"samples": 2, "options": dict(sizes.options)}
+        values["training"] |= {"samples": 2, "options": options, **lever}
     return values
 
 

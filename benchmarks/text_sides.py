@@ -107,6 +107,17 @@ QUICK = Sizes(
     rounds=(("rounds", 2), ("expected_batch_size", 8)),
 )
 
+TRIAL = Sizes(
+    private=("networkx", "sympy"),
+    documents=4000,
+    model=SmallModelConfig(vocabulary=1024, context=80, width=128, layers=2, heads=4),
+    pretraining=2500,
+    steps=100,
+    prompts=64,
+    options=(),
+)
+"""As many documents and votes as a first trial of DP-RFT had, in which it did not beat Aug-PE."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sides:

@@ -93,7 +93,7 @@ def result_of(rows: Sequence[Mapping[str, Any]]) -> Result:
     lines = []
     for method, epsilon in wanted:
         of = [row for row in rows if (row["method"], row["epsilon"]) == (method, epsilon)]
-        lines.append(_line(method, epsilon, of))
+        lines.append(line_of(method, epsilon, of))
     seeds = [
         {"row": row["method"], "epsilon": _shown(row), "seed": row["seed"], **_figures(row)}
         for row in sorted(rows, key=lambda row: (row["method"], row["epsilon"] or np.inf))
@@ -121,12 +121,13 @@ def verdicts_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[
         own.sort(key=lambda line: -line["next token"])
         names = ({*RISES}, {"next token"})
         on_all[epsilon], on_tokens[epsilon] = (
-            [line["row"] for line in own if _is_better(line, untuned, some)] for some in names
+            [line["row"] for line in own if is_better(line, untuned, some)] for some in names
         )
     return {"better on all in each seed": on_all, "better next tokens in each seed": on_tokens}
 
 
-def _is_better(line: Mapping[str, Any], other: Mapping[str, Any], names: Set[str]) -> bool:
+def is_better(line: Mapping[str, Any], other: Mapping[str, Any], names: Set[str]) -> bool:
+    """Say whether each seed of a line is better than that of another one by all of these."""
     seeds = line["runs"].keys() & other["runs"].keys()
     return all(
         (line["runs"][seed]["figures"][name] > other["runs"][seed]["figures"][name]) == RISES[name]
@@ -155,7 +156,8 @@ def ratios_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     return found
 
 
-def _line(method: str, epsilon: float | None, of: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def line_of(method: str, epsilon: float | None, of: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a line of the table: means of its cells."""
     line: dict[str, Any] = {
         "row": method,
         "epsilon": _shown({"method": method, "epsilon": epsilon}),

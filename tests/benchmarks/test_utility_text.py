@@ -1,6 +1,7 @@
 """The benchmark of texts at a tiny scale, and what its table makes of cells."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,18 @@ import pytest
 
 pytest.importorskip("transformers", reason="extra text is not installed: pip install '.[text]'")
 
-from benchmarks import cells, utility_text
-from benchmarks.text_methods import AUG_PE, FINE_TUNING, PRIVATE, PUBLIC, SHUFFLED, UNTUNED
+from benchmarks import cells, text_levers, utility_text
+from benchmarks.text_methods import (
+    AUG_PE,
+    FINE_TUNING,
+    LEVERS,
+    PRIVATE,
+    PUBLIC,
+    SHUFFLED,
+    UNTUNED,
+    Cell,
+    run_values,
+)
 from benchmarks.text_sides import QUICK, Sides
 
 
@@ -75,3 +86,35 @@ def test_texts_are_made_and_judged_once(capsys: pytest.CaptureFixture[str], tmp_
     utility_text.main([*command, "--kept"])
     assert capsys.readouterr().out.splitlines()[-1] == first
     assert [path.stat().st_mtime_ns for path in kept] == stamps
+
+
+def test_a_lever_changes_how_a_model_learns_and_nothing_else(tmp_path: Path) -> None:
+    sizes = replace(QUICK, options=())
+    sides = Sides(work=tmp_path, sizes=sizes, seed=cells.DATA_SEED)
+    vars(sides)["private"] = ("a text",)  # what a run is told of it is how many there are
+    plain = run_values(Cell(method="dp_votes_centred", epsilon=1.0, seed=0), sides)
+    for lever in LEVERS:
+        own = run_values(Cell(method="dp_votes_centred", epsilon=1.0, seed=0, lever=lever), sides)
+        assert {name: own[name] for name in own if name != "training"} == {
+            name: plain[name] for name in plain if name != "training"
+        }
+        changed = {
+            name for name, value in own["training"].items() if plain["training"][name] != value
+        }
+        assert changed <= {"options", "steps", "samples"}, lever
+        assert bool(changed) == bool(lever)
+
+
+def test_levers_have_lines_of_their_own(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    command = ["--quick", "--seeds", "1", "--work", str(tmp_path), "--rows", UNTUNED, "rate 3e-5"]
+    text_levers.main([*command, PRIVATE])
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert "next token dp_votes_centred rate 3e-5" in found["ratios"]
+    assert found["levers"]["rate 3e-5"] == {"options": {"learning_rate": 3e-5}}
+    rows = [row("dp_votes_centred", 1.0, 1.0), row("dp_votes_centred", 1.0, 3.0, seed=1)]
+    rows += [row("dp_votes_centred", 1.0, 5.0) | {"lever": "25 x 512"}]
+    lines = text_levers.result_of(rows).cells
+    assert [(line["lever"], line["similarity"]) for line in lines] == [
+        ("-", 2.0),
+        ("25 x 512", 5.0),
+    ]
