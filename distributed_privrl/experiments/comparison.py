@@ -48,7 +48,8 @@ def attempted(compute: Callable[[], Found]) -> Found | str:
     except StorageError:
         raise
     except Exception as error:
-        return "failed: " + " ".join(f"{type(error).__name__}: {error}".split())
+        words = " ".join(f"failed: {type(error).__name__}: {error}".split())
+        return words.encode("utf-8", "replace").decode("utf-8")  # a file can hold them
 
 
 def attempted_sections(title: str, compute: Callable[[], Sequence[Section]]) -> list[Section]:

@@ -22,6 +22,8 @@ from distributed_privrl.text.text_measures import Copies, copies
 TITLE = "The texts beside the documents"
 _MOST, _DIMENSION, _COPIED = 1_000, 1024, 8
 """Texts of a side that are compared, numbers of a vector, and words of a copy."""
+_LONGEST = 20_000
+"""Characters of a document that stands for texts: one of a hundred million would fill memory."""
 _NAMES = {
     "similarity": "mean similarity",
     "nearest": "similarity with the nearest document, mean",
@@ -90,7 +92,7 @@ class TextComparer:
             likeness=compare([texts[row] for row in drawn], list(kept.values()), encoder),
             copied=copies(texts, self._documents(), words=_COPIED),
         )
-        half = {row: kept[row] for row in rows[::2]}
+        half = {row: kept[row][:_LONGEST] for row in rows[::2]}
         others = [kept[row] for row in rows[1::2]]
         reference = Compared(
             likeness=compare(list(half.values()), others, encoder),

@@ -56,6 +56,15 @@ def test_near_texts_are_near_and_documents_stand_beside_them(tmp_path: Path) -> 
     assert not far.copied.longest
 
 
+def test_a_document_of_any_length_takes_little_to_stand_for_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, whole = compared(tmp_path, [OWN, f"{OWN} too"])
+    monkeypatch.setattr(comparison, "_LONGEST", 20)  # fewer than eight words
+    _, cut = compared(tmp_path, [OWN, f"{OWN} too"])
+    assert whole.copied.longest >= 8 > cut.copied.longest
+
+
 def test_more_copies_than_documents_have_are_noted(tmp_path: Path) -> None:
     copied = _section(*compared(tmp_path, REAL))
     assert "at most 15" in copied.notes[0]
@@ -89,7 +98,7 @@ def test_what_cannot_be_compared_is_a_line_of_the_private_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any) -> Any:
-        raise ValueError("a reason")
+        raise ValueError("a reason, and \ud800, which no file can hold")
 
     monkeypatch.setattr(TextComparer, "compared", fails)
     Notes(tmp_path).budget().run(key=None, training__steps=1, executor=LocalExecutor())
