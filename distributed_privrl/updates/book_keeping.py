@@ -1,6 +1,6 @@
-"""Per-unit clipping of linear layers with one backward pass.
+"""Per-unit clipping with one backward pass.
 
-The backward pass computes gradients of activations only. With a layer's inputs a and output
+The backward pass computes gradients of activations only. With a linear layer's inputs a and output
 gradients g, a unit's gradient is the sum over its rows and tokens k of g_k a_k^T. It is treated in
 one of two ways, whichever costs less:
 
@@ -8,10 +8,13 @@ one of two ways, whichever costs less:
   over units is one product of re-weighted g with a;
 * many k: it is formed, by the product that replaces autograd's, and clipped as what it is.
 
+Gradients of other layers, and of weights that layers share, are always formed (`layer_adapters`):
+those of all uses of a weight add up before anything is measured.
+
 Reference: Goodfellow 2015, arXiv:1510.01799; Bu et al. 2023 (book-keeping), arXiv:2210.00038.
 """
 
-import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
@@ -20,7 +23,14 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
 from distributed_privrl.updates.exact_sums import ExactSum
-from distributed_privrl.updates.linear_calls import FormedVectors, LinearCall, unshared
+from distributed_privrl.updates.layer_adapters import adapter_of
+from distributed_privrl.updates.layer_calls import (
+    FormedVectors,
+    LayerCall,
+    Place,
+    numbers_of,
+    unshared,
+)
 from distributed_privrl.updates.local_update import RowLosses
 from distributed_privrl.updates.parameters import FlatParameters
 from distributed_privrl.updates.row_kernels import scale_rows_, squared_norms
@@ -37,14 +47,15 @@ _FORMED_NUMBERS = 2**26  # numbers of formed vectors held at once
 
 
 def supports(module: nn.Module) -> bool:
-    """Say whether every trainable parameter belongs to an ``nn.Linear``."""
-    linear = {
-        id(p) for layer in module.modules() if type(layer) is nn.Linear for p in layer.parameters()
-    }
-    return all(id(p) in linear for p in module.parameters() if p.requires_grad)
+    """Say whether each layer with trainable parameters has an adapter, and trains its weight."""
+    for layer in module.modules():
+        trained = [n for n, p in layer.named_parameters(recurse=False) if p.requires_grad]
+        if trained and ("weight" not in trained or adapter_of(layer) is None):
+            return False
+    return True
 
 
-ClippedCall = tuple[LinearCall, int]
+ClippedCall = tuple[LayerCall, int]
 """A layer's call with clipped gradients, and how many of its rows are one unit's."""
 
 
@@ -53,34 +64,38 @@ class BookKeeping:
 
     Args:
         flat: the module's parameters; they are frozen, so that autograd skips weight gradients.
+        form_all: each unit's clipped vector is formed, and rounded to the lattice by itself.
 
     Raises:
-        ValueError: a trainable parameter outside ``nn.Linear``.
+        ValueError: a trainable parameter in a layer without an adapter.
     """
 
-    def __init__(self, flat: FlatParameters) -> None:
+    def __init__(self, flat: FlatParameters, *, form_all: bool = False) -> None:
         if not supports(flat.module):
-            raise ValueError("book-keeping needs all trainable parameters in nn.Linear layers")
-        self._flat = flat
+            raise ValueError("book-keeping has no adapter for a layer with trainable parameters")
+        self._form_all = form_all
         self._rows = 0  # of the forward pass that is recorded; none is while it is zero
-        self._calls: dict[str, tuple[LinearCall, GradientEdge]] = {}
-        self._most_units = sys.maxsize  # whose vectors fit into memory
+        self._module = flat.module
+        self._calls: dict[str, tuple[LayerCall, GradientEdge]] = {}
         self._held = flat.vector.new_empty(0)
         self._handles: list[RemovableHandle] = []
-        for name, layer in flat.module.named_modules():
-            if type(layer) is nn.Linear and any(p.requires_grad for p in layer.parameters()):
-                self._handles.append(
-                    layer.register_forward_hook(self._recorder(f"{name}." if name else ""))
-                )
+        places = _places(flat)
+        for layer, place in places:
+            self._handles.append(layer.register_forward_hook(self._recorder(place)))
+        always = numbers_of(p for _, p in places if form_all or not p.by_products)
+        self._most_units = _fitting(always)  # whose vectors fit into memory
         for parameter in flat.module.parameters():
             parameter.requires_grad_(False)
 
-    def _recorder(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+    def _recorder(self, place: Place) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+        name, features = place.name, place.adapter.features
+
         def record(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
             if not self._rows or not torch.is_grad_enabled():
                 return
             (values,) = inputs
-            if values.dim() < 2 or values.shape[0] != self._rows:
+            own = values.shape[: values.dim() - features]  # rows and tokens
+            if not own or own[0] != self._rows:
                 raise ValueError(
                     f"layer {name!r} must have the batch's {self._rows} rows on its first axis,"
                     f" got {tuple(values.shape)}"
@@ -89,12 +104,11 @@ class BookKeeping:
                 raise ValueError(f"layer {name!r} must be called once")
             if not output.requires_grad:
                 output.requires_grad_(True)
-            call = LinearCall(
-                name=name,
-                tokens=values.shape[1:-1].numel(),
-                inputs=values.detach().flatten(end_dim=-2),
+            call = LayerCall(
+                place=place,
+                tokens=own[1:].numel(),
+                inputs=values.detach().reshape(own.numel(), *values.shape[len(own) :]),
                 gradients=output.new_empty(0, output.shape[-1]),
-                has_bias=f"{name}bias" in self._flat.slices,
             )
             # The edge stands for the output in autograd without keeping its memory.
             self._calls[name] = call, get_gradient_edge(output)
@@ -129,24 +143,28 @@ class BookKeeping:
         while start < len(units):
             part, rows = units.part(start, self._most_units)
             losses = self._forward(row_losses, part, rows)
-            formed: list[LinearCall] = []
-            if clip_norm is not None:
-                formed = [c for c, _ in self._calls.values() if c.is_formed(part.each)]
-                numbers = sum(call.numbers for call in formed)
-                fitting = max(1, _FORMED_NUMBERS // max(1, numbers))
-                if len(part) > fitting:
-                    self._most_units = fitting
-                    continue  # the same again, with fewer units
+            clips = clip_norm is not None
+            formed = [call for call, _ in self._calls.values() if self._forms(call, part, clips)]
+            fitting = _fitting(numbers_of(call.place for call in formed))
+            if len(part) > fitting:
+                self._most_units = fitting
+                continue  # the same again, with fewer units
             clipped += self._add_units(losses, part, formed, clip_norm, total)
             start += len(part)
         return clipped
+
+    def _forms(self, call: LayerCall, units: UnitRows, clips: bool) -> bool:
+        """Say whether units' gradients of a call are formed; follows from public numbers alone."""
+        return not call.place.by_products or (
+            clips and (self._form_all or call.is_formed(units.each))
+        )
 
     def _forward(self, row_losses: RowLosses, units: UnitRows, rows: slice) -> Tensor:
         """Return the losses, and record the layers' calls."""
         self._calls.clear()
         self._rows = units.rows
         try:
-            return row_losses(self._flat.module, rows)
+            return row_losses(self._module, rows)
         finally:
             self._rows = 0
 
@@ -154,7 +172,7 @@ class BookKeeping:
         self,
         losses: Tensor,
         units: UnitRows,
-        formed: list[LinearCall],
+        formed: list[LayerCall],
         clip_norm: float | None,
         total: ExactSum,
     ) -> list[ClippedCall]:
@@ -165,17 +183,17 @@ class BookKeeping:
                 calls = _clip(
                     unshared(calls), units=units, clip_norm=clip_norm, vectors=vectors.vectors
                 )
-            vectors.add_to(total, self._flat.slices)
+            vectors.add_to(total)
         return [(call, units.each * call.tokens) for call in calls]
 
-    def _memory(self, formed: list[LinearCall], units: UnitRows) -> Tensor:
+    def _memory(self, formed: list[LayerCall], units: UnitRows) -> Tensor:
         """Return where units' vectors are formed, ``(U, Q)``, kept between calls."""
-        numbers = sum(call.numbers for call in formed)
+        numbers = numbers_of(call.place for call in formed)
         if len(self._held) < len(units) * numbers:
             self._held = self._held.new_empty(len(units) * numbers)
         return self._held[: len(units) * numbers].view(len(units), numbers)
 
-    def _backward(self, losses: Tensor, vectors: FormedVectors) -> list[LinearCall]:
+    def _backward(self, losses: Tensor, vectors: FormedVectors) -> list[LayerCall]:
         """Form ``vectors`` for the units' losses; return the other calls with gradients."""
         recorded = list(self._calls.values())
         self._calls.clear()
@@ -187,7 +205,7 @@ class BookKeeping:
                 for (call, _), gradient in zip(recorded, gradients, strict=True)
             ]
         # A gradient that is formed as soon as it is there is still in the cache, and not held.
-        kept: list[LinearCall] = []
+        kept: list[LayerCall] = []
         for call, edge in recorded:
             edge.node.register_prehook(_taker(call, edge.output_nr, vectors, kept))
         torch.autograd.backward(total)
@@ -197,17 +215,16 @@ class BookKeeping:
 
     def add_calls(self, clipped: Sequence[ClippedCall], total: ExactSum) -> None:
         """Add the products of clipped calls, those of a layer one after the other."""
-        layers: dict[tuple[str, int], list[LinearCall]] = {}
+        layers: dict[tuple[str, int], list[LayerCall]] = {}
         for call, addends in clipped:
-            layers.setdefault((call.name, addends), []).append(call)
-        for (name, addends), calls in layers.items():
+            layers.setdefault((call.place.name, addends), []).append(call)
+        for (_, addends), calls in layers.items():
             ratio = CANCELLATION_LIMIT if addends > 1 else 1.0
             operands = [(call.gradients, call.inputs) for call in calls]
-            weight = self._flat.slices[f"{name}weight"]
+            weight, bias = calls[0].place.weight, calls[0].place.bias
             total.add_products(weight, operands, addends=addends, cancellation=ratio)
             for call in calls:
-                if call.has_bias:
-                    bias = self._flat.slices[f"{name}bias"]
+                if bias is not None:
                     total.add_sum(bias, call.gradients, addends=addends, cancellation=ratio)
 
     def close(self) -> None:
@@ -216,14 +233,47 @@ class BookKeeping:
             handle.remove()
 
 
+def _places(flat: FlatParameters) -> list[tuple[nn.Module, Place]]:
+    """Return each layer with trainable parameters, and where these lie."""
+    named = flat.module.named_parameters()
+    slices = {id(p): flat.slices[name] for name, p in named if name in flat.slices}
+    found = []
+    for name, layer in flat.module.named_modules():
+        own = {
+            n: slices[id(p)] for n, p in layer.named_parameters(recurse=False) if p.requires_grad
+        }
+        adapter = adapter_of(layer)
+        if own and adapter is not None:
+            found.append((name, layer, adapter, own))
+    uses = Counter(one.start for *_, own in found for one in own.values())
+    return [
+        (
+            layer,
+            Place(
+                name=name,
+                adapter=adapter,
+                weight=own["weight"],
+                bias=own.get("bias"),
+                by_products=adapter.by_products and all(uses[o.start] == 1 for o in own.values()),
+            ),
+        )
+        for name, layer, adapter, own in found
+    ]
+
+
+def _fitting(numbers: int) -> int:
+    """Return how many units' formed vectors, of so many numbers each, are held at once."""
+    return max(1, _FORMED_NUMBERS // max(1, numbers))
+
+
 def _taker(
-    call: LinearCall, output: int, vectors: FormedVectors, kept: list[LinearCall]
+    call: LayerCall, output: int, vectors: FormedVectors, kept: list[LayerCall]
 ) -> Callable[[tuple[Tensor, ...]], None]:
     """Return what is told a call's output gradient in the backward pass."""
 
     def take(gradients: tuple[Tensor, ...]) -> None:
         own = call._replace(gradients=gradients[output].flatten(end_dim=-2))
-        if call.name in vectors.names:
+        if call.place.name in vectors.names:
             vectors.form(own)
         else:
             kept.append(own)
@@ -232,8 +282,8 @@ def _taker(
 
 
 def _clip(
-    calls: list[LinearCall], *, units: UnitRows, clip_norm: float, vectors: Tensor
-) -> list[LinearCall]:
+    calls: list[LayerCall], *, units: UnitRows, clip_norm: float, vectors: Tensor
+) -> list[LayerCall]:
     """Scale the output gradients so that each unit's vector has norm at most ``clip_norm``.
 
     Norms are float64; after scaling, which rounds, they are measured again and rescaled. A unit
@@ -277,7 +327,7 @@ def _clip(
 
 
 def _rescale(
-    calls: list[LinearCall],
+    calls: list[LayerCall],
     input_norms: list[Tensor],
     norms: Tensor,
     units: UnitRows,
@@ -298,7 +348,7 @@ def _rescale(
 
 
 def _unit_norms(
-    calls: list[LinearCall],
+    calls: list[LayerCall],
     input_norms: list[Tensor],
     gradient_norms: list[Tensor],
     units: UnitRows,

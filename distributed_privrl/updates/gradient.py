@@ -19,7 +19,7 @@ from distributed_privrl.updates.local_update import RowLoss, RowLosses, UnitBatc
 from distributed_privrl.updates.parameters import FlatParameters
 from distributed_privrl.updates.unit_rows import UnitRows
 
-PerUnitGradients = Literal["auto", "book_keeping", "opacus", "single"]
+PerUnitGradients = Literal["auto", "book_keeping", "opacus", "single", "formed"]
 
 
 class _Accumulate(Protocol):
@@ -40,8 +40,8 @@ class _Accumulate(Protocol):
 class OpacusGradients:
     """Per-unit gradients of any module that Opacus knows, each formed in full.
 
-    The path for modules with other parameters than linear layers', and the oracle of book-keeping
-    in tests. Memory grows with units x parameters: keep micro-batches small.
+    The path for modules with layers that book-keeping has no adapter for, and its oracle in tests.
+    Memory grows with units x parameters: keep micro-batches small.
     """
 
     def __init__(self, flat: FlatParameters) -> None:
@@ -206,10 +206,12 @@ class GradientLocalUpdate:
         micro_batch_rows: rows computed at once, but all of a unit: memory does not depend on the
             batch beyond it.
         per_unit_gradients: ``auto`` takes book-keeping where it can, and Opacus elsewhere;
-            ``single`` takes one unit after the other, for large modules of any kind.
+            ``single`` takes one unit after the other, for large modules of any kind; ``formed``
+            takes book-keeping where it can and ``single`` elsewhere, and rounds each unit's vector
+            by itself, so that the mechanism's ``sum_slack`` may be 0.
 
     Raises:
-        ConfigError: book-keeping is asked for a module that has other than linear parameters, or
+        ConfigError: book-keeping is asked for a module with a layer that it has no adapter for, or
             ``micro_batch_rows`` is not above zero.
         UnsafeError: a layer couples the rows of a batch, so that no unit's vector is its own.
 
@@ -230,8 +232,8 @@ class GradientLocalUpdate:
         supported = book_keeping.supports(self.module)
         if self.per_unit_gradients == "book_keeping" and not supported:
             raise ConfigError(
-                "per_unit_gradients=book_keeping needs all trainable parameters in linear layers;"
-                " use auto or opacus"
+                "per_unit_gradients=book_keeping needs all trainable parameters in layers that it"
+                " has an adapter for (linear, embedding, LayerNorm, Conv1D); use auto or opacus"
             )
         self._flat = FlatParameters(self.module)
         if self._flat.vector.dtype not in (torch.float32, torch.float64):
@@ -239,12 +241,13 @@ class GradientLocalUpdate:
                 f"parameters are {self._flat.vector.dtype}: gradients are bounded and summed in"
                 " float32 or float64 alone"
             )
-        if self.per_unit_gradients == "single":
+        formed = self.per_unit_gradients == "formed"
+        if self.per_unit_gradients == "single" or (formed and not supported):
             self._gradients = SingleGradients(self._flat)
         elif self.per_unit_gradients == "opacus" or not supported:
             self._gradients = OpacusGradients(self._flat)
         else:
-            self._gradients = book_keeping.BookKeeping(self._flat)
+            self._gradients = book_keeping.BookKeeping(self._flat, form_all=formed)
         self._total = ExactSum(self._flat.dimension, self.clip_norm, like=self._flat.vector)
 
     @property

@@ -24,7 +24,7 @@ from tests.gates.system import (
 )
 from tests.worlds.toy import ToyNetwork
 
-PATHS = ("book_keeping", "opacus", "single")
+PATHS = ("book_keeping", "opacus", "single", "formed")
 TOLERANCE = 1e-6
 CANARIES: dict[str, NDArray[np.float64]] = {
     "huge": np.full(5, 1e6),

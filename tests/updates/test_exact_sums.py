@@ -159,7 +159,7 @@ def test_addends_of_a_unit_add_up_to_what_the_slack_counts(monkeypatch: pytest.M
         right(self, place, operands, **bounds)
 
     monkeypatch.setattr(ExactSum, "add_products", watch)
-    monkeypatch.setattr("distributed_privrl.updates.linear_calls._FORMING_COST", 1e9)
+    monkeypatch.setattr("distributed_privrl.updates.layer_calls._FORMING_COST", 1e9)
     update = ToyUpdate(dtype=torch.float32, clip_norm=CLIP_NORM)()
     units = batch(40, 3, scale=1e3)
     opposite = replace(units, rows=units.rows * np.array([1.0, -1.0, 1e-4], np.float32)[:, None])
@@ -189,7 +189,7 @@ def test_no_float32_sum_holds_more_units_than_are_paid_for(
         sizes.append(one.shape[1])
         return product(one, other, **where)
 
-    monkeypatch.setattr("distributed_privrl.updates.linear_calls._FORMING_COST", 1e9)
+    monkeypatch.setattr("distributed_privrl.updates.layer_calls._FORMING_COST", 1e9)
     update = ToyUpdate(dtype=torch.float32, micro_batch_rows=10**6)()
     parameters, units = initial_parameters(torch.float32), batch(2000, copies)
     with monkeypatch.context() as patch:
@@ -406,7 +406,7 @@ def test_layers_that_see_tokens_as_rows_are_refused_by_both_paths() -> None:
 def test_a_bias_that_comes_before_its_weight_is_added_in_its_own_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("distributed_privrl.updates.linear_calls._FORMING_COST", 1e-9)
+    monkeypatch.setattr("distributed_privrl.updates.layer_calls._FORMING_COST", 1e-9)
     updates = []
     for path in ("book_keeping", "opacus"):
         module = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))

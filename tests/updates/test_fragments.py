@@ -26,8 +26,9 @@ from distributed_privrl.rounds.worker import (
     StoredFragments,
     WorkerSpec,
 )
-from distributed_privrl.updates import book_keeping, linear_calls
+from distributed_privrl.updates import book_keeping, layer_calls
 from distributed_privrl.updates.gradient import GradientLocalUpdate
+from distributed_privrl.updates.layer_adapters import LinearAdapter
 from distributed_privrl.updates.local_update import UnitBatch
 from tests.updates.tokens import (
     TokenLoss,
@@ -46,7 +47,7 @@ FORMING = pytest.mark.parametrize(
 
 @pytest.fixture
 def forming(cost: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear_calls, "_FORMING_COST", cost)
+    monkeypatch.setattr(layer_calls, "_FORMING_COST", cost)
 
 
 def steps(units: int, clip_norm: float) -> float:
@@ -82,8 +83,10 @@ def test_opacus_agrees(clip_norm: float | None) -> None:
 
 
 def test_both_ways_are_taken_by_cost() -> None:
-    def call(tokens: int, width: int) -> linear_calls.LinearCall:
-        return linear_calls.LinearCall("", tokens, *torch.ones(2, 4 * tokens, width), False)
+    def call(tokens: int, width: int) -> layer_calls.LayerCall:
+        linear = LinearAdapter(nn.Linear(1, 1))
+        place = layer_calls.Place("", linear, slice(0), None, by_products=True)
+        return layer_calls.LayerCall(place, tokens, *torch.ones(2, 4 * tokens, width))
 
     assert not call(1, 64).is_formed(1)
     assert not call(1, 64).is_formed(4)

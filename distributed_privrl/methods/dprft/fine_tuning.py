@@ -142,7 +142,7 @@ class FineTuningMethod(DeclaredMethod[CorpusRef]):
                 row_loss=NextTokenLoss(),
                 clip_norm=clip_norm,
                 micro_batch_rows=config.training.rows_at_once(config.runtime),
-                per_unit_gradients="single",
+                per_unit_gradients="formed",
             )
 
         spec = TrainingSpec(

@@ -51,7 +51,7 @@ def test_clipped_sums_of_a_device_are_those_of_the_cpu(device: str) -> None:
             row_loss=NextTokenLoss(),
             clip_norm=0.05,
             micro_batch_rows=2,
-            per_unit_gradients="single",
+            per_unit_gradients="formed",
         )()
         .clipped_sum(start, batch)
         .copy()

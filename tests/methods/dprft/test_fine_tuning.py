@@ -166,7 +166,7 @@ def test_a_unit_s_vector_is_the_clipped_gradient_of_all_tied_weights() -> None:
     build, loss, clip_norm = NetworkOf.of(known, "cpu"), NextTokenLoss(), 0.05
     rows = [coding().rows(known.encode([text])[0], 3)[0] for text in ("a bed", "drugs of x")]
     update = GradientLocalUpdate(
-        module=build(), row_loss=loss, clip_norm=clip_norm, per_unit_gradients="single"
+        module=build(), row_loss=loss, clip_norm=clip_norm, per_unit_gradients="formed"
     )
     network = NextTokens(known.model)
     own = dict(network.named_parameters())
