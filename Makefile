@@ -9,7 +9,7 @@ INSTALL = $(if $(shell command -v flock),flock $(VENV)/pyvenv.cfg) $(PIP) instal
 export OMP_NUM_THREADS := 1
 export OMP_WAIT_POLICY := PASSIVE
 unexport PYTHONDONTWRITEBYTECODE  # each of hundreds of processes would compile the package anew
-BENCHMARKS ?= dp_sgd trajectory_dp local_update svt_filter model_rollouts sampling accounting fingerprint ray_round scaling node_changes offline_trainers value_iteration utility_value_iteration marginals one_shot_marginals votes tuning_step
+BENCHMARKS ?= dp_sgd trajectory_dp local_update svt_filter model_rollouts sampling accounting fingerprint ray_round scaling node_changes offline_trainers value_iteration utility_value_iteration marginals one_shot_marginals votes tuning_step dp_fine_tuning_step
 
 POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/initdb)
 CHROMIUM := $(shell command -v chromium)
