@@ -267,6 +267,37 @@ def test_the_bounds_on_lattice_noise() -> None:
     assert (round(math.log2(probability)), "(2^-36 for that network)" in text) == (-36, True)
 
 
+def test_the_ways_of_fine_tuning_are_those_that_were_measured() -> None:
+    text = page("docs/dprft.md")
+    found = json.loads(page("benchmarks/results/dp_fine_tuning_step.json"))
+    rows: dict[str, list[str]] = {}
+    for cell in found["cells"]:
+        model = f"{cell['model']}, {cell['words']:,} words, {cell['tokens']} tokens"
+        rows.setdefault(model, []).append(f"{cell['CPU ms a document']:.1f}")
+    for model, figures in rows.items():
+        assert f"| {model} | {' | '.join(figures)} |" in text
+    ranges = [
+        [ratio for name, ratio in found["ratios"].items() if name.startswith(f"vs_{than}_")]
+        for than in ("single", "opacus", "non_private")
+    ]
+    single, opacus, bound = [(min(ratios), max(ratios)) for ratios in ranges]
+    faster = "it is {:.1f} to {:.1f} times as fast as one unit after the other, {:.1f} to {:.1f}"
+    assert f"{faster.format(*single, *opacus)} times as fast as Opacus" in text
+    least, most = (f"{ratio:.2f}".lstrip("0") for ratio in bound)
+    assert f"without privacy costs {least} to {most} of it" in text
+
+
+def test_the_share_of_writing_is_that_of_the_stored_step() -> None:
+    found = json.loads(page("benchmarks/results/tuning_step.json"))
+    shares = [cell["share of writing"] for cell in found["cells"]]
+    shown = [
+        f"{one:.2f}".lstrip("0")
+        for one in (found["ratios"]["generation_share"], min(shares), max(shares))
+    ]
+    said = "writing takes {} of a step, the median of five, which had {} to {}".format(*shown)
+    assert (len(shares), said in page("docs/dprft.md")) == (5, True)
+
+
 def test_the_slack_of_float32_sums() -> None:
     text = page("docs/threat-model.md")
     assert (calibration.SUM_SLACK, "at most .008 C (`SUM_SLACK`)" in text) == (0.008, True)
