@@ -20,7 +20,7 @@ def _maze(variant: str, value: float) -> Measured:
 
 
 _ROUNDS = _fleet("privorl_ar, eps 4", 0.146, result="utility_tables")
-MARGINALS = (_fleet("marginals, eps 4", 0.042), _ROUNDS)
+MARGINALS = (_fleet("marginals, eps 4", 0.0422), _ROUNDS)
 MARGINALS_J = (
     _fleet("marginals_j, eps 4", 0.0508, result="utility_tables_fleet_j"),
     _ROUNDS,

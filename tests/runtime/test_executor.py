@@ -150,10 +150,20 @@ def test_a_call_that_dies_late_is_repeated(
 def test_a_worker_that_does_not_come_back_in_time_is_given_up(
     ray_executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import ray
+
     monkeypatch.setattr(ray_executor, "_recovery_seconds", 7.0)
     group = ray_executor.start(Probe, [0], repeat_lost_calls=True, service=True)
     ticks = itertools.count(0, 8)  # of a clock that is past the end when it is read again
     monkeypatch.setattr(module, "monotonic", lambda: float(next(ticks)))
+    get = ray.get
+
+    def not_back(reference: Any, *, timeout: float | None = None) -> Any:
+        if timeout is None:  # the call itself, not the question whether the worker is back
+            return get(reference)
+        raise ray.exceptions.GetTimeoutError("it is not back yet")
+
+    monkeypatch.setattr(ray, "get", not_back)
     said = r"worker 0 of 1 died and did not come back within runtime\.recovery_seconds=7:"
     with pytest.raises(WorkerLostError, match=said) as lost:
         group.call("die_once", {"marker": str(tmp_path / "slow")})
