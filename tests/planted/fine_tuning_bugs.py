@@ -4,12 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from distributed_privrl.methods.dprft import tokens
 from distributed_privrl.methods.dprft.tokens import StoredTexts
-from distributed_privrl.updates import gradient
-from distributed_privrl.updates.gradient import SingleGradients
+from distributed_privrl.updates import book_keeping, gradient
 
 
 def every_worker_reads_all(patch: pytest.MonkeyPatch) -> None:
@@ -29,16 +27,11 @@ def a_document_is_a_unit(patch: pytest.MonkeyPatch) -> None:
 
 
 def each_layer_is_clipped(patch: pytest.MonkeyPatch) -> None:
-    """Each parameter has a clip norm of its own."""
+    """Each quarter of a unit's gradient has a clip norm of its own."""
 
-    def add(self: SingleGradients, row_losses: Any, *, units: Any, **named: Any) -> Any:
-        for unit in range(len(units)):
-            loss = row_losses(self._flat.module, units.part(unit, 1)[1]).sum()
-            parts = [
-                gradient.clip_rows(one.reshape(1, -1), named["clip_norm"])
-                for one in torch.autograd.grad(loss, self._parameters)
-            ]
-            named["total"].add_rows(slice(None), torch.cat(parts, dim=1))
-        return []
+    def clip(calls: Any, *, units: Any, clip_norm: float, vectors: Any) -> Any:
+        for part in vectors.tensor_split(4, dim=1):
+            part.copy_(gradient.clip_rows(part.contiguous(), clip_norm))
+        return calls
 
-    patch.setattr(SingleGradients, "add_clipped_gradients", add)
+    patch.setattr(book_keeping, "_clip", clip)
