@@ -85,6 +85,16 @@ def _made(cell: Cell, sides: Sides) -> dict[str, Any]:
     return {**dataclasses.asdict(cell), "figures": figures, **made.facts, **shown}
 
 
+def rows_of(wanted: Sequence[Cell], sides: Sides, *, kept: bool) -> list[dict[str, Any]]:
+    """Return cells, made where they are missing; those that were made before alone if ``kept``."""
+    if kept:
+        wanted = [cell for cell in wanted if cells.file_of(cell, sides.work).exists()]
+    else:
+        sides.work.mkdir(parents=True, exist_ok=True)
+        sides.prepare()
+    return list(harness.run_cells(wanted, lambda cell: run_cell(cell, sides), parallel=1))
+
+
 def result_of(rows: Sequence[Mapping[str, Any]]) -> Result:
     """Return the table of what ran, with empty cells for what did not."""
     budgets = sorted(EPSILONS, key=lambda value: value or np.inf)
@@ -197,12 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if (not options.methods or cell.method in options.methods)
         and (cell.method in UNPAID or _shown(dataclasses.asdict(cell)) in options.epsilons)
     ]
-    if options.kept:
-        wanted = [cell for cell in wanted if cells.file_of(cell, options.work).exists()]
-    else:
-        options.work.mkdir(parents=True, exist_ok=True)
-        sides.prepare()
-    rows = list(harness.run_cells(wanted, lambda cell: run_cell(cell, sides), parallel=1))
+    rows = rows_of(wanted, sides, kept=options.kept)
     folder = options.out or (harness.RESULTS if options.save else None)
     harness.publish(NAME, result_of(rows), about, folder=folder)
 
