@@ -1,8 +1,7 @@
 """What a tuning by votes may do otherwise at epsilon 1, beside Aug-PE and fine-tuning by DP-SGD.
 
-Sizes are those of a first trial in which DP-RFT did not beat Aug-PE: 4,000 documents, a model of
-width 128, 100 steps of 64 prompts x 2. Each lever changes options of the training alone, so that
-all cells of a reward cost the same. Cells are kept as they end; see `utility_text`.
+Each lever changes the training alone, so that all cells of a reward have the same epsilon. Sizes
+and cells are those of `utility_text`, in whose work folder they are kept as they end.
 
 Reference: DP-RFT, section 4.
 """
@@ -19,7 +18,7 @@ from benchmarks import cells, harness, utility_text
 from benchmarks.harness import Result
 from benchmarks.text_judges import RISES
 from benchmarks.text_methods import AUG_PE, FINE_TUNING, LEVERS, PRIVATE, PUBLIC, UNTUNED, Cell
-from benchmarks.text_sides import QUICK, TRIAL, Sides
+from benchmarks.text_sides import QUICK, Sides, Sizes
 from distributed_privrl.environments import register
 
 NAME = "text_levers"
@@ -27,17 +26,17 @@ REWARDS = ("dp_votes", "dp_votes_centred")
 OTHERS = (AUG_PE, FINE_TUNING)
 BEATEN = (UNTUNED, AUG_PE)
 EPSILON = 1.0
-CHOSEN = "rate 3e-5"
-"""The lever that was chosen by its first seed; it has others to confirm it."""
+CHOSEN = ("rate 3e-5",)
+"""Levers that were chosen by their first seed; they have others to confirm them."""
 NOTES = (
     "Means of the seeds that ran; columns as in utility_text. A lever differs from the product's"
     " defaults in the options that its line names; epsilon is the same.",
-    "Levers were tried with seed 0. 'rate 3e-5' was chosen by it, and its other seeds confirm it.",
+    "Levers were tried with seed 0; those with more seeds were chosen by it, to be confirmed.",
 )
 
 
 def cells_of(seeds: int) -> list[Cell]:
-    """Return all cells that can be run: of levers the first seed, but of the chosen one all."""
+    """Return all cells that can be run: of levers the first seed, of the chosen ones all."""
     found = []
     for seed in range(seeds):
         found += [Cell(method=one, epsilon=None, seed=seed) for one in (PRIVATE, PUBLIC, UNTUNED)]
@@ -46,7 +45,7 @@ def cells_of(seeds: int) -> list[Cell]:
     found += [
         Cell(method=REWARDS[1], epsilon=EPSILON, seed=seed, lever=one)
         for one, seed in levers
-        if one == CHOSEN or not seed
+        if one in CHOSEN or not seed
     ]
     found.append(Cell(method=REWARDS[0], epsilon=EPSILON, seed=0, lever="rate 1e-3"))
     return found
@@ -109,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parsed(arguments)
     torch.set_num_threads(1)
     register()
-    sizes = dataclasses.replace(QUICK, options=()) if options.quick else TRIAL
+    sizes = QUICK if options.quick else Sizes()
     sides = Sides(work=options.work, sizes=sizes, seed=cells.DATA_SEED)
     about = {"data_seed": sides.seed, **harness.machine(), "sizes": dataclasses.asdict(sizes)}
     wanted = [one for one in cells_of(options.seeds) if _asked(one, options.rows)]
@@ -128,7 +127,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", nargs="+", help="methods and levers; default: all")
     parser.add_argument("--quick", action="store_true", help="a handful of documents")
     parser.add_argument("--kept", action="store_true", help="print finished cells, make none")
-    parser.add_argument("--work", type=Path, default=Path(NAME), help="kept between commands")
+    parser.add_argument("--work", type=Path, default=Path(utility_text.NAME), help="kept")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--save", action="store_true")
     return parser.parse_args(arguments)

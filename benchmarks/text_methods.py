@@ -35,6 +35,11 @@ LEVERS: Mapping[str, Mapping[str, Any]] = {
     "entropy .01": {"options": {"entropy_weight": 0.01}},
     "entropy .03": {"options": {"entropy_weight": 0.03}},
     "entropy .1": {"options": {"entropy_weight": 0.1}},
+    "likelihood .1": {"options": {"likelihood_weight": 0.1}},
+    "likelihood .3": {"options": {"likelihood_weight": 0.3}},
+    "likelihood 1": {"options": {"likelihood_weight": 1.0}},
+    "stop .05": {"options": {"stopping": {"most_kl": 0.05}}},
+    "128 x 1": {"prompts_per_step": 128, "samples": 1},
     "25 x 512": {"steps": 25, "samples": 8},
 }
 """What a tuning by votes may do otherwise, at the same epsilon: keys of ``training``."""
@@ -115,10 +120,8 @@ def run_values(cell: Cell, sides: Sides) -> dict[str, Any]:
     else:
         reward = cell.method if cell.method in REWARDS else REWARDS[0]
         values["model"] |= {"reward": reward, "clip_norm": sizes.clip_norm}
-        lever = dict(LEVERS[cell.lever])
-        options = {**dict(sizes.options), **lever.pop("options", {})}
         values["training"] |= {"steps": sizes.steps, "prompts_per_step": sizes.prompts}
-        values["training"] |= {"samples": 2, "options": options, **lever}
+        values["training"] |= {"samples": 2, "options": {}, **LEVERS[cell.lever]}
     return values
 
 

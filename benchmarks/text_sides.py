@@ -33,7 +33,7 @@ _LEAST_WORDS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How much is done.
+    """How much is done: by default as many documents and votes as DP-RFT's first trial here had.
 
     Args:
         public: packages of the public side.
@@ -49,7 +49,6 @@ class Sizes:
         prompts: of a batch, each with two samples.
         most_tokens: of a text.
         texts: of each row of the table.
-        options: of the tuning.
         clip_norm: of a document's centred votes.
         iterations: of Aug-PE.
         rounds: of fine-tuning.
@@ -57,27 +56,22 @@ class Sizes:
     """
 
     public: tuple[str, ...] = PUBLIC_PACKAGES
-    private: tuple[str, ...] = ("networkx",)
+    private: tuple[str, ...] = ("networkx", "sympy")
     prompted: tuple[str, ...] = ("numpy", "scikit-learn")
-    documents: int = 2500
+    documents: int = 4000
     held_out: int = 400
     words: int = 24
     length_within: int = 8
     model: SmallModelConfig = field(
         default_factory=lambda: SmallModelConfig(
-            vocabulary=1024, context=80, width=64, layers=2, heads=4
+            vocabulary=1024, context=80, width=128, layers=2, heads=4
         )
     )
-    pretraining: int = 800
-    steps: int = 30
-    prompts: int = 24
+    pretraining: int = 2500
+    steps: int = 100
+    prompts: int = 64
     most_tokens: int = 36
     texts: int = 192
-    options: tuple[tuple[str, object], ...] = (
-        ("learning_rate", 1e-3),
-        ("minibatch", 16),
-        ("kl_weight", 0.2),
-    )
     clip_norm: float = 0.5
     iterations: int = 10
     rounds: tuple[tuple[str, object], ...] = (
@@ -106,17 +100,6 @@ QUICK = Sizes(
     iterations=1,
     rounds=(("rounds", 2), ("expected_batch_size", 8)),
 )
-
-TRIAL = Sizes(
-    private=("networkx", "sympy"),
-    documents=4000,
-    model=SmallModelConfig(vocabulary=1024, context=80, width=128, layers=2, heads=4),
-    pretraining=2500,
-    steps=100,
-    prompts=64,
-    options=(),
-)
-"""As many documents and votes as a first trial of DP-RFT had, in which it did not beat Aug-PE."""
 
 
 @dataclass(frozen=True, kw_only=True)

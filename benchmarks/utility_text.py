@@ -40,18 +40,23 @@ LADDER = (PRIVATE, PUBLIC, SHUFFLED)
 UNPAID = (*LADDER, UNTUNED)
 """Rows that no corpus is asked for, or that are the corpus."""
 METHODS = (*REWARDS, AUG_PE, FINE_TUNING)
-FIGURES = ("similarity", "topic", "frechet", "next token", "duplicates", "copies", "gate rate")
+FIGURES = (
+    *("similarity", "topic", "frechet", "sentences", "nearest sentence", "sentence frechet"),
+    *("next token", "duplicates", "copies", "gate rate"),
+)
 NOTES = (
     "Means of the seeds that ran; '-': no cell ran, or it has no meaning there. Epsilon 'none' of a"
     " method is NOT private: exact votes of the corpus.",
     "similarity: mean cosine with held-out private texts, of hashed pairs and triples of words;"
     " frechet: distance of these vectors, less is better; topic: mean cosine of hashed single"
-    " words, the commonest left out, which cannot tell shuffled words from text; next token: share"
+    " words, the commonest left out, which cannot tell shuffled words from text; sentences, nearest"
+    " sentence, sentence frechet: mean cosine with all held-out texts and with the nearest, and"
+    " Frechet distance, of vectors of a sentence encoder (all-MiniLM-L6-v2); next token: share"
     " of tokens of held-out private texts that the untuned model guesses once it has learned from"
     " the row's texts. duplicates: share of texts that another one equals; copies: share of texts"
     " with eight words in a row of the corpus that the public side has not; gate rate: share of"
     " texts, as written, that pass; of Aug-PE: of its last population.",
-    "Judges hash words by scikit-learn, of other lengths than the rewards' words and pairs.",
+    "No judge is what a reward compares, which are hashed words and pairs of words.",
     "Cells are kept as they end: those of one table may be of several commits.",
     "dp_fine_tuning: private rounds of the model's own loss (DP-SGD); workers read the corpus.",
 )
@@ -98,7 +103,7 @@ def rows_of(wanted: Sequence[Cell], sides: Sides, *, kept: bool) -> list[dict[st
 def result_of(rows: Sequence[Mapping[str, Any]]) -> Result:
     """Return the table of what ran, with empty cells for what did not."""
     budgets = sorted(EPSILONS, key=lambda value: value or np.inf)
-    wanted = [(method, None) for method in UNPAID]
+    wanted: list[tuple[str, float | None]] = [(method, None) for method in UNPAID]
     wanted += [(method, value) for method in METHODS for value in budgets]
     lines = []
     for method, epsilon in wanted:

@@ -30,6 +30,7 @@ from distributed_privrl.text.ppo_losses import (
     divergence,
     generalised_advantages,
     masked_mean,
+    mixed_scores,
     next_kl_weight,
     token_rewards,
     whitened,
@@ -156,7 +157,7 @@ class PpoTrainer:
         texts = [text for text, good in zip(completions.texts, passed, strict=True) if good]
         scores = self._scores(texts)
         scored = time.perf_counter()
-        rollout = self._judged(completions, self._gate.rewards(scores, passed), passed)
+        rollout = self._judged(completions, scores, passed)
         losses = self._update(rollout, step)
         if config.kl_target is not None:
             self._kl_weight = next_kl_weight(
@@ -199,17 +200,33 @@ class PpoTrainer:
         chosen = drawn_prompts(self._prompts, self._config.prompts, generator)
         return [prompt for prompt in chosen for _ in range(self._config.samples)]
 
+    def _mixed(
+        self,
+        scores: NDArray[np.float64],
+        passed: NDArray[np.bool_],
+        reference: Judged,
+        mask: Tensor,
+    ) -> NDArray[np.float64]:
+        """Return the scores of texts that passed, with their likelihood before training."""
+        weight = self._config.likelihood_weight
+        if not weight or not len(scores):
+            return scores
+        means = (reference.log_probabilities * mask).sum(1) / mask.sum(1).clamp(min=1)
+        likelihoods = means.cpu().double()[torch.from_numpy(passed)]
+        return mixed_scores(torch.from_numpy(scores), likelihoods, weight=weight).numpy()
+
     def _judged(
-        self, completions: Completions, rewards: NDArray[np.float64], passed: NDArray[np.bool_]
+        self, completions: Completions, scores: NDArray[np.float64], passed: NDArray[np.bool_]
     ) -> _Rollout:
         config, mask = self._config, completions.mask.float()
         old = self._in_parts(self._policy, completions)
         reference = self._in_parts(self._reference, completions)
-        scores = torch.tensor(rewards, dtype=torch.float32, device=mask.device)
+        rewards = self._gate.rewards(self._mixed(scores, passed, reference, mask), passed)
+        given = torch.tensor(rewards, dtype=torch.float32, device=mask.device)
         if config.normalise:
-            scores = whitened(scores, torch.ones_like(scores))
+            given = whitened(given, torch.ones_like(given))
         given = token_rewards(
-            scores,
+            given,
             old.log_probabilities,
             reference.log_probabilities,
             mask,

@@ -45,6 +45,11 @@ class PpoOptions(StrictModel):
         description="rewards of a step are brought to mean zero and variance one first, so that"
         " prices do not depend on the scale of scores and noise",
     )
+    likelihood_weight: NotNegative = Field(
+        default=0.0,
+        description="how much the reward counts how likely a text was to the model before: in"
+        " standard deviations of the scores, for one of the mean log-probability of a token",
+    )
     checkpoint_every: PositiveInt = Field(
         default=10, description="steps between two checkpoints and checks of the public loss"
     )

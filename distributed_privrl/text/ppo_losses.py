@@ -33,6 +33,18 @@ def token_rewards(
     return rewards.scatter_add(1, last.clamp(min=0), scores[:, None].to(rewards.dtype))
 
 
+def mixed_scores(scores: Tensor, likelihoods: Tensor, *, weight: float) -> Tensor:
+    """Return scores (B,) that count the likelihood of a text, too; their mean and unit stay.
+
+    Args:
+        scores: (B,).
+        likelihoods: (B,) mean log-probability of a text's tokens under a public model.
+        weight: standard deviations of the scores for one of the likelihoods.
+    """
+    every = torch.ones_like(scores)
+    return scores + weight * _spread(scores, every) * whitened(likelihoods, every)
+
+
 def generalised_advantages(
     rewards: Tensor, values: Tensor, mask: Tensor, *, discount: float, trace_decay: float
 ) -> Tensor:
@@ -62,8 +74,7 @@ def generalised_advantages(
 def whitened(numbers: Tensor, mask: Tensor) -> Tensor:
     """Return numbers with mean zero and variance one over the mask (B, C)."""
     mean = masked_mean(numbers, mask)
-    spread = masked_mean((numbers - mean) ** 2, mask).sqrt()
-    return (numbers - mean) / (spread + 1e-8) * mask
+    return (numbers - mean) / (_spread(numbers, mask) + 1e-8) * mask
 
 
 def clipped_policy_loss(
@@ -134,3 +145,8 @@ def next_kl_weight(weight: float, *, kl: float, target: float, gain: float, leas
 def masked_mean(numbers: Tensor, mask: Tensor) -> Tensor:
     """Return the mean of the numbers whose mask is 1."""
     return (numbers * mask).sum() / mask.sum().clamp(min=1)
+
+
+def _spread(numbers: Tensor, mask: Tensor) -> Tensor:
+    """Return the standard deviation of the numbers whose mask is 1."""
+    return masked_mean((numbers - masked_mean(numbers, mask)) ** 2, mask).sqrt()

@@ -1,5 +1,6 @@
 """Training on a toy reward: it rises near the target, resumes to the bit, stops clean."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,12 @@ from numpy.typing import NDArray
 from distributed_privrl.core.errors import BudgetError, ConfigError, StorageError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.text.gate import Gate
+from distributed_privrl.text.generation import generate
 from distributed_privrl.text.language import Language
+from distributed_privrl.text.policy import frozen_copy
 from distributed_privrl.text.ppo import PpoTrainer
 from distributed_privrl.text.ppo_config import Outcome, PpoConfig
+from distributed_privrl.text.ppo_losses import masked_mean
 from distributed_privrl.text.pretraining import packed
 from distributed_privrl.text.prompts import Prompt
 from distributed_privrl.text.stopping import StepMetrics, StoppingRule
@@ -52,6 +56,14 @@ class Letters:
         return np.array([text.count("e") / max(1, len(text)) for text in texts])
 
 
+class Noise(Letters):
+    """Rewards nothing in particular."""
+
+    def score(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        super().score(texts)
+        return np.random.default_rng(len(self.asked)).normal(size=len(texts))
+
+
 def train(
     folder: Path,
     *,
@@ -85,6 +97,15 @@ def train(
 def same(one: Language, other: Language) -> bool:
     pairs = zip(one.model.parameters(), other.model.parameters(), strict=True)
     return all(torch.equal(first, second) for first, second in pairs)
+
+
+def likelihood(known: Language) -> float:
+    """Return the mean log-probability that the model before gives what a model writes."""
+    asked = [one.text for one in PROMPTS for _ in range(16)]
+    generator = torch.Generator().manual_seed(0)
+    completions = generate(known, asked, most_tokens=8, generator=generator)
+    said = frozen_copy(language())(completions).log_probabilities
+    return float(masked_mean(said, completions.mask).detach())
 
 
 def test_the_reward_rises_and_the_divergence_comes_to_its_target(tmp_path: Path) -> None:
@@ -134,6 +155,38 @@ def test_what_fails_the_gate_is_never_scored(tmp_path: Path) -> None:
     scorer = Letters()
     train(tmp_path / "none", scorer=scorer, gate=Gate(judge=lambda *_: 0.0))
     assert not scorer.asked
+
+
+def test_a_likelihood_in_the_reward_makes_likelier_texts_and_no_failed_text_gains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, given = changed(CONFIG, steps=12, prompts=8), list[NDArray[np.float64]]()
+    mixing = changed(config, likelihood_weight=2.0)
+    made, rewards = language, Gate.rewards
+
+    def seen(
+        gate: Gate, scores: NDArray[np.float64], passed: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        given.append(rewards(gate, scores, passed)[~passed])
+        return rewards(gate, scores, passed)
+
+    def sure() -> Language:
+        known = made()
+        with torch.no_grad():
+            known.model.get_output_embeddings().weight *= 8  # it prefers some tokens
+        return known
+
+    monkeypatch.setattr(Gate, "rewards", seen)
+    monkeypatch.setattr(sys.modules[__name__], "language", sure)
+    gate = Gate(judge=lambda _, text: 10.0 if len(text) % 2 else 1.0, most_repetition=1.0)
+    found = [
+        likelihood(train(tmp_path / name, config=one, scorer=Noise())[1])
+        for name, one in {"plain": config, "mixed": mixing}.items()
+    ]
+    assert found[1] > found[0] + 1
+    given.clear()
+    train(tmp_path / "gate", config=changed(mixing, steps=3), gate=gate)
+    assert all(len(set(failed)) <= 1 for failed in given)
 
 
 def test_a_broken_limit_brings_back_the_last_model_in_health(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from distributed_privrl.text.ppo_losses import (
     clipped_value_loss,
     divergence,
     generalised_advantages,
+    mixed_scores,
     next_kl_weight,
     token_rewards,
     whitened,
@@ -24,6 +25,13 @@ def test_the_score_comes_with_the_last_token_and_each_pays_for_straying() -> Non
     rewards = token_rewards(torch.tensor([5.0, 7]), log_policy, log_reference, MASK, kl_weight=0.1)
     expected = torch.tensor([[-0.05, 0, 5 + 0.1], [-0.1, 7, 0]])
     torch.testing.assert_close(rewards, expected)
+
+
+def test_a_likelihood_counts_in_units_of_the_scores_and_leaves_their_mean() -> None:
+    scores, likelihoods = torch.tensor([1.0, 3, 5, 7]), torch.tensor([-4.0, -2, -2, -4])
+    mixed = mixed_scores(scores, likelihoods, weight=0.2)
+    torch.testing.assert_close(mixed, scores + 0.2 * math.sqrt(5) * torch.tensor([-1, 1, 1, -1]))
+    assert mixed_scores(scores, torch.full((4,), -3.0), weight=0.2).tolist() == scores.tolist()
 
 
 def test_advantages_by_hand() -> None:
