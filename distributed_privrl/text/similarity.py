@@ -82,17 +82,21 @@ def frechet_distance(first: NDArray[np.floating], second: NDArray[np.floating]) 
             f"embeddings of shapes {first.shape} and {second.shape}: two rows or more of one width"
         )
     one, other = first.astype(np.float64), second.astype(np.float64)
-    left, right = _covariance(one), _covariance(other)
-    values, vectors = np.linalg.eigh(left)
-    root = (vectors * np.sqrt(values.clip(min=0))) @ vectors.T
-    middle = np.linalg.eigvalsh(root @ right @ root).clip(min=0)
+    left, right = _factor(one), _factor(other)
     apart = float(((one.mean(axis=0) - other.mean(axis=0)) ** 2).sum())
-    return max(0.0, apart + float(np.trace(left) + np.trace(right) - 2 * np.sqrt(middle).sum()))
+    common = np.linalg.svd(left @ right.T, compute_uv=False).sum()
+    return max(0.0, apart + float((left**2).sum() + (right**2).sum() - 2 * common))
 
 
-def _covariance(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    covariance: NDArray[np.float64] = np.atleast_2d(np.cov(rows, rowvar=False))
-    return covariance
+def _factor(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return F (at most D, D) with the rows' covariance ``F' F``.
+
+    Roots of the eigenvalues of ``F' F G' G``, whose sum is the trace of that root, are the singular
+    values of ``F G'``.
+    """
+    centred = (rows - rows.mean(axis=0)) / np.sqrt(len(rows) - 1)
+    factor = centred if len(rows) <= rows.shape[1] else np.linalg.qr(centred, mode="r")
+    return np.asarray(factor, dtype=np.float64)
 
 
 def _normed(name: str, rows: NDArray[np.floating]) -> NDArray[np.float64]:

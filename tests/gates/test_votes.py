@@ -13,6 +13,7 @@ from tests.gates import fine_tuning, votes
         votes.gate_a_document_moves_its_bound,
         votes.gate_one_draw_an_answer,
         votes.gate_evaluations_reach_no_voter,
+        votes.gate_no_word_of_a_document_is_left,
         fine_tuning.gate_certified_documents,
     ],
     ids=lambda gate: gate.__name__,

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import UnsafeError
+from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.methods.dprft.scorer import Queries, VoteScorer
 from distributed_privrl.methods.dprft.similarity import Similarity
 from distributed_privrl.methods.dprft.voter import Voter
@@ -141,3 +142,12 @@ def gate_only_what_passed_is_scored(folder: Path) -> None:
     assert scored
     failed = [text for text in scored if len(text.split()) < 2]
     assert not failed, f"{len(failed)} texts that fail the gate were scored"
+
+
+def gate_no_word_of_a_document_is_left(folder: Path) -> None:
+    """No file of a run, in its private folder neither, holds a word of the corpus."""
+    from tests.worlds.notes import Notes
+
+    world = Notes(folder).budget()
+    world.run(training__steps=1, output__size=1, executor=LocalExecutor())
+    world.check_leaks("")

@@ -51,6 +51,11 @@ CASES: dict[str, tuple[Plant, Callable[[Path], None], str]] = {
         votes.gate_only_what_passed_is_scored,
         "that fail the gate were scored",
     ),
+    "an error quotes a document": (
+        vote_bugs.an_error_quotes_a_document,
+        votes.gate_no_word_of_a_document_is_left,
+        "report",
+    ),
     "every worker reads all documents": (
         fine_tuning_bugs.every_worker_reads_all,
         fine_tuning.gate_certified_documents,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from distributed_privrl.methods.dprft import voter
+from distributed_privrl.methods.dprft.comparison import TextComparer
 from distributed_privrl.methods.dprft.releases import VoteRelease
 from distributed_privrl.methods.dprft.votes import ClippedVotes
 from distributed_privrl.rounds.queries import QueryServer
@@ -86,3 +87,12 @@ def evaluations_ask(patch: pytest.MonkeyPatch) -> None:
 def all_texts_are_scored(patch: pytest.MonkeyPatch) -> None:
     """The gate is asked after scoring, and not before."""
     patch.setattr(Gate, "passes", lambda _, prompts, texts: np.ones(len(texts), bool))
+
+
+def an_error_quotes_a_document(patch: pytest.MonkeyPatch) -> None:
+    """What a worker cannot compare is told in its own words."""
+
+    def compared(self: TextComparer) -> Any:
+        raise ValueError(f"nothing to compare in {next(self._documents())!r}")
+
+    patch.setattr(TextComparer, "compared", compared)
