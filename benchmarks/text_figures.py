@@ -45,9 +45,10 @@ _NOTES = (
     "similarity: mean cosine over all pairs; nearest, nearest jaccard: means over texts of the"
     " largest cosine, and of the largest Jaccard similarity of words; frechet: distance of the"
     " vectors; words, turns, words a turn: mean way between the quantiles of both sides'"
-    " distributions; duplicates: share of texts that another one equals; copies: share with eight"
-    " words in a row of a real one; next token: share of tokens of real texts that the model"
-    " of --language guesses once it has learned from the row's texts.",
+    " distributions; duplicates: share of texts that another one equals; foreign words: share of"
+    " words that no real text has; copies: share with eight words in a row of a real one; next"
+    " token: share of tokens of real texts that the model of --language guesses once it has learned"
+    " from the row's texts.",
     "The row 'real' is one half of the real texts beside the other, by turns.",
 )
 
@@ -81,6 +82,7 @@ def row_of(
         "turns": found.turns,
         "words a turn": found.turn_words,
         "duplicates": found.duplicates,
+        "foreign words": found.foreign_words,
         "copies": copies(texts, real).texts,
         "next token": accuracy,
     }

@@ -159,9 +159,10 @@ def import_table(
 
     texts = corpus_schema(schema)
     if texts is not None:
-        import_corpus(file, texts, DatasetStore(), dataset)
+        told = import_corpus(file, texts, DatasetStore(), dataset)
+        tell_owner(told.open(Purpose.OWNER))
         count = DatasetStore().info(dataset).total_steps.open(Purpose.OWNER)
-        typer.echo(f"{dataset}: {count} documents")
+        typer.echo(f"{dataset}: {count} document{'' if count == 1 else 's'}")
         return
     store, meaning = DatasetStore(), load_schema(schema)
     found = import_file(file, meaning, store, dataset)

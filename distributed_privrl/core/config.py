@@ -105,7 +105,8 @@ class DataConfig(StrictModel):
         default=(), description="ids of public datasets: pre-training and statistics"
     )
     unit: str = Field(
-        description="what one person contributes: transition, trajectory or a column's name"
+        description="what one person contributes: transition, trajectory, document or a column's"
+        " name"
     )
     units: PositiveInt | NoisyCount | None = Field(
         default=None, description="number of units, if public; {epsilon: E} counts them privately"

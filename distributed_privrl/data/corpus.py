@@ -8,7 +8,7 @@ were not there.
 import hashlib
 import json
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -31,8 +31,18 @@ TEXT = "text"
 """Name of the column that holds documents."""
 LONGEST_LINE = 1 << 26
 """Bytes of a line of JSONL, or of a file of text; a longer one is left out."""
-_LINES, _TABLES = (".jsonl", ".ndjson"), (".parquet",)
+JSON_LINES = (".jsonl", ".ndjson")
+"""Suffixes of files that hold a JSON object a line."""
+_TABLES = (".parquet",)
 _BATCH_ROWS = 256
+_LEFT_OUT = "left out"
+
+Note = Callable[[str, str], None]
+"""Takes what is true of a record, and what became of it; neither quotes it."""
+
+
+def unnoted(what: str, then: str) -> None:
+    """Tell nobody."""
 
 
 class Turns(StrictModel):
@@ -145,8 +155,12 @@ def check_corpus(ref: CorpusRef) -> None:
         raise ConfigError(f"{path} holds no document: give a corpus that has some")
 
 
-def documents(ref: CorpusRef) -> Iterator[Document]:
+def documents(ref: CorpusRef, note: Note = unnoted) -> Iterator[Document]:
     """Yield the documents of a share, one at a time, in the corpus' order.
+
+    Args:
+        ref: the share.
+        note: is told of each record that is left out or changed; blank lines are no records.
 
     Bytes that are no UTF-8 become the replacement character. A record that is no JSON object,
     whose text is no string, or that does not say whose it is, is left out. A document that is there
@@ -165,7 +179,7 @@ def documents(ref: CorpusRef) -> Iterator[Document]:
     if ref.sha256 is not None and hash_of(path) != ref.sha256:
         raise StorageError(f"{path} is not the file that was imported: import the corpus again")
     read = {"folder": _from_folder, "lines": _from_lines, "table": _from_table}[_kind(path)]
-    yield from read(path, ref)
+    yield from read(path, ref, note)
 
 
 def hash_of(path: Path) -> str:
@@ -179,12 +193,24 @@ def _kind(path: Path) -> str:
         return "folder"
     if not path.is_file():
         raise ConfigError(f"no corpus at {path}: give a .jsonl or .parquet file, or a folder")
-    if path.suffix in _LINES:
+    if path.suffix in JSON_LINES:
         return "lines"
     if path.suffix in _TABLES:
         return "table"
     raise ConfigError(
         f"{path} is neither JSONL (.jsonl) nor Parquet (.parquet), nor a folder of .txt files"
+        f"{_made_by_pandas(path)}"
+    )
+
+
+def _made_by_pandas(path: Path) -> str:
+    """Return how pandas makes JSONL of a CSV file or a list of JSON; empty: of no other file."""
+    reader = {".csv": "read_csv", ".json": "read_json"}.get(path.suffix)
+    if reader is None:
+        return ""
+    return (
+        f"; pandas makes one of it: pandas.{reader}({path.name!r})"
+        f".to_json({path.with_suffix('.jsonl').name!r}, orient='records', lines=True)"
     )
 
 
@@ -193,21 +219,29 @@ def _files(path: Path) -> list[Path]:
         return sorted(one for one in path.rglob("*.txt") if one.is_file())
 
 
-def _from_folder(path: Path, ref: CorpusRef) -> Iterator[Document]:
+def _from_folder(path: Path, ref: CorpusRef, note: Note) -> Iterator[Document]:
     for number, file in enumerate(_files(path)):
         if ref.holds(number):
             with storage_errors(f"read {path}"), file.open("rb") as opened:
                 read = opened.read(LONGEST_LINE)
             if len(read) < LONGEST_LINE:
-                yield _document(number, read.decode("utf-8", "replace"), ref)
+                yield _document(number, _decoded(read, note), ref, note)
+            else:
+                note(f"{LONGEST_LINE:,} bytes or more", _LEFT_OUT)
 
 
-def _from_lines(path: Path, ref: CorpusRef) -> Iterator[Document]:
+def _from_lines(path: Path, ref: CorpusRef, note: Note) -> Iterator[Document]:
     with storage_errors(f"read {path}"), path.open("rb") as opened:
         for number, line in enumerate(_lines(opened)):
-            if ref.unit == DOCUMENT and not ref.holds(number):
+            if line.isspace() or (ref.unit == DOCUMENT and not ref.holds(number)):
                 continue
-            yield from _record(_parsed(line), number, ref)
+            record = _parsed(_decoded(line, note))
+            if not line:
+                note(f"{LONGEST_LINE:,} bytes or more", _LEFT_OUT)
+            elif isinstance(record, dict):
+                yield from _record(record, number, ref, note)
+            else:
+                note("no JSON object in the line", _LEFT_OUT)
 
 
 def _lines(opened: BinaryIO) -> Iterator[bytes]:
@@ -221,36 +255,42 @@ def _lines(opened: BinaryIO) -> Iterator[bytes]:
         yield b""
 
 
-def _parsed(line: bytes) -> Any:
+def _decoded(read: bytes, note: Note) -> str:
+    text = read.decode("utf-8", "replace")
+    if "\N{REPLACEMENT CHARACTER}" in text and text.encode() != read:
+        note("bytes that are no UTF-8", "they became the replacement character")
+    return text
+
+
+def _parsed(line: str) -> Any:
     try:
-        return json.loads(line.decode("utf-8", "replace"))
+        return json.loads(line.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}"))  # which marks UTF-8
     except (ValueError, RecursionError):
         return None
 
 
-def _from_table(path: Path, ref: CorpusRef) -> Iterator[Document]:
+def _from_table(path: Path, ref: CorpusRef, note: Note) -> Iterator[Document]:
     columns = [ref.column] if ref.unit == DOCUMENT else [ref.column, ref.unit]
     number = 0
     with _opened_table(path) as table:
         for batch in table.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
             values = [_values(batch.column(name)) for name in columns[1:]]
             read = batch.column(ref.column)
-            values.insert(0, _conversations(read, ref.turns) if ref.turns else _values(read))
+            values.insert(0, _conversations(read, ref.turns) if ref.turns else _values(read, note))
             for row in zip(*values, strict=True):
                 if ref.unit != DOCUMENT or ref.holds(number):
-                    yield from _record(dict(zip(columns, row, strict=True)), number, ref)
+                    yield from _record(dict(zip(columns, row, strict=True)), number, ref, note)
                 number += 1
 
 
-def _values(column: pa.Array) -> list[Any]:
+def _values(column: pa.Array, note: Note = unnoted) -> list[Any]:
     """Return a column's values; text as bytes, whatever they hold, decoded by our rule."""
     if isinstance(column, pa.DictionaryArray):
         column = column.dictionary_decode()
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         column = column.cast(pa.large_binary())
     return [
-        value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-        for value in column.to_pylist()
+        _decoded(value, note) if isinstance(value, bytes) else value for value in column.to_pylist()
     ]
 
 
@@ -318,11 +358,13 @@ def _is_text(kind: pa.DataType) -> bool:
     return any(fits(kind) for fits in text)
 
 
-def _record(record: Any, number: int, ref: CorpusRef) -> Iterator[Document]:
+def _record(record: dict[str, Any], number: int, ref: CorpusRef, note: Note) -> Iterator[Document]:
     """Yield the document of a record, if it has one and is of the share."""
-    value = record.get(ref.column) if isinstance(record, dict) else None
+    value = record.get(ref.column)
     text = value if ref.turns is None else ref.turns.text(value)
     if not isinstance(text, str):
+        wanted = "text" if ref.turns is None else "turns with speakers and words"
+        note(f"no {wanted} under {ref.column!r}", _LEFT_OUT)
         return
     if ref.unit == DOCUMENT:
         unit_id = number
@@ -331,15 +373,18 @@ def _record(record: Any, number: int, ref: CorpusRef) -> Iterator[Document]:
         if isinstance(person, float) and person.is_integer():
             person = int(person)  # as pandas writes whole numbers of a column with gaps
         if isinstance(person, bool) or not isinstance(person, str | int):
+            note(f"nobody named under {ref.unit!r}", _LEFT_OUT)
             return
         unit_id = _unit_id(person)
         if not ref.holds(unit_id):
             return
-    yield _document(unit_id, text, ref)
+    yield _document(unit_id, text, ref, note)
 
 
-def _document(unit_id: int, text: str, ref: CorpusRef) -> Document:
+def _document(unit_id: int, text: str, ref: CorpusRef, note: Note) -> Document:
     whole = text.encode("utf-8", "replace").decode("utf-8")
+    if len(whole) > ref.max_characters:
+        note(f"more than {ref.max_characters:,} characters", "the rest is not read")
     return Document(unit_id, whole[: ref.max_characters], whole)
 
 

@@ -23,16 +23,20 @@ from pydantic import Field
 from distributed_privrl.core.config import PositiveInt, StrictModel, validate
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors
+from distributed_privrl.core.sensitive import Sensitive
 from distributed_privrl.core.yaml_files import read_yaml
 from distributed_privrl.data.corpus import (
     DOCUMENT,
     TEXT,
     CorpusRef,
+    Note,
     Turns,
     check_corpus,
     documents,
     hash_of,
+    unnoted,
 )
+from distributed_privrl.data.findings import Findings
 from distributed_privrl.data.metadata import PUBLIC_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Transitions
@@ -79,7 +83,9 @@ def corpus_schema(path: Path) -> CorpusSchema | None:
     return validate(CorpusSchema, values, source=str(path)) if TEXT in values else None
 
 
-def import_corpus(path: Path, schema: CorpusSchema, store: DatasetStore, dataset: str) -> None:
+def import_corpus(
+    path: Path, schema: CorpusSchema, store: DatasetStore, dataset: str
+) -> Sensitive[tuple[str, ...]]:
     """Write the documents of a file or folder as a new dataset.
 
     Args:
@@ -88,11 +94,17 @@ def import_corpus(path: Path, schema: CorpusSchema, store: DatasetStore, dataset
         store: where the dataset goes.
         dataset: its id.
 
+    Returns:
+        Lines for the owner: how many units wrote the documents, where a column names them, and how
+        many records were left out or changed, and why.
+
     Raises:
-        ConfigError: the corpus, the unit or the id is wrong; nothing is written.
+        ConfigError: the corpus, the unit or the id is wrong; nothing is written. Of a corpus that
+            has no document the message says why its records are none, and quotes none.
         StorageError: it cannot be read, or the dataset not written.
 
-    Privacy: a record that cannot be read is left out without a word (see `documents`).
+    Privacy: what is returned depends on single records: for the owner alone. A record that cannot
+        be read is left out (see `documents`).
     """
     texts = schema.text
     its_text = texts.unit == texts.column != DOCUMENT
@@ -106,6 +118,7 @@ def import_corpus(path: Path, schema: CorpusSchema, store: DatasetStore, dataset
         max_characters=texts.max_characters,
     )
     check_corpus(ref)
+    findings, units = Findings(None), set[int]()
 
     read, kept = hashlib.sha256(), hashlib.sha256()
 
@@ -120,7 +133,7 @@ def import_corpus(path: Path, schema: CorpusSchema, store: DatasetStore, dataset
 
     store.write_transitions(
         dataset,
-        _rows(ref, read),
+        _rows(ref, read, findings, units),
         layout="transitions",
         observation_space=Box(0.0, 1.0, (_DIGEST_NUMBERS,), np.float32),
         action_space=Discrete(1),
@@ -129,6 +142,12 @@ def import_corpus(path: Path, schema: CorpusSchema, store: DatasetStore, dataset
         metadata={PUBLIC_KEY: True} if schema.public else {},
         complete=complete,
     )
+    lines = findings.lines()
+    if texts.unit != DOCUMENT:
+        values = "value" if len(units) == 1 else "values"
+        whose = f"note to the owner: the documents are of {len(units):,} {values} of {texts.unit}"
+        lines = (whose, *lines)
+    return Sensitive(lines)
 
 
 def corpus_of(store: DatasetStore, dataset: str) -> CorpusRef:
@@ -229,14 +248,14 @@ def write_documents(folder: Path, chunks: Iterable[list[StoredDocument]], cap: i
         (path.parent / HASH).write_text(hash_of(path))
 
 
-def _units(ref: CorpusRef) -> Iterator[tuple[str, bytes, int]]:
+def _units(ref: CorpusRef, note: Note) -> Iterator[tuple[str, bytes, int]]:
     """Yield each whole document, its digest, and the 64 bits of its unit.
 
     Documents that are units are named by their text, those of the same text by their number among
     them: another corpus with the same document has the same unit.
     """
     seen: Counter[bytes] = Counter()
-    for one in documents(ref):
+    for one in documents(ref, note):
         digest, unit = one.digest, one.unit_id
         if ref.unit == DOCUMENT:
             named = hashlib.blake2b(digest + seen[digest].to_bytes(8, "big"), digest_size=8)
@@ -245,9 +264,11 @@ def _units(ref: CorpusRef) -> Iterator[tuple[str, bytes, int]]:
         yield one.whole, digest, unit
 
 
-def _chunks(ref: CorpusRef, seen: Any) -> Iterator[list[tuple[str, bytes, int]]]:
+def _chunks(
+    ref: CorpusRef, seen: Any, note: Note = unnoted
+) -> Iterator[list[tuple[str, bytes, int]]]:
     """Yield documents in chunks, and let ``seen`` hash what and whose they are."""
-    read = _units(ref)
+    read = _units(ref, note)
     while chunk := list(itertools.islice(read, _CHUNK)):
         for text, _, unit in chunk:
             seen.update(hashlib.sha256(text.encode()).digest() + unit.to_bytes(8, "big"))
@@ -260,10 +281,17 @@ def as_rows(digests: Sequence[bytes]) -> NDArray[np.float32]:
     return (numbers.reshape(len(digests), _DIGEST_NUMBERS) / 2**16).astype(np.float32)
 
 
-def _rows(ref: CorpusRef, seen: Any) -> Iterator[Transitions]:
-    empty = True
-    for chunk in _chunks(ref, seen):
+def _rows(ref: CorpusRef, seen: Any, findings: Findings, units: set[int]) -> Iterator[Transitions]:
+    """Yield the rows of documents; note in ``findings`` and ``units`` what the owner is told."""
+    empty, reasons = True, dict[str, None]()
+
+    def note(what: str, then: str) -> None:
+        reasons[what] = None
+        findings.add(what, then, np.ones(1, bool), None)
+
+    for chunk in _chunks(ref, seen, note):
         empty, size = False, len(chunk)
+        units.update(unit for _, _, unit in chunk)
         rows = as_rows([digest for _, digest, _ in chunk])
         yield Transitions(
             observations=rows,
@@ -275,4 +303,5 @@ def _rows(ref: CorpusRef, seen: Any) -> Iterator[Transitions]:
             unit_ids=np.array([unit for _, _, unit in chunk], np.uint64),
         )
     if empty:
-        raise ConfigError(f"{ref.path} holds no document that can be read")
+        why = f": {', '.join(reasons)}" if reasons else ""
+        raise ConfigError(f"{ref.path} holds no document that can be read{why}")

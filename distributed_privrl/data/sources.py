@@ -16,6 +16,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.files import storage_errors
 from distributed_privrl.data.array_files import CHUNK_ROWS, flattened, read_hdf5, read_npz
 from distributed_privrl.data.bombs import MOST_COLUMNS, MOST_TEXT, check_texts
+from distributed_privrl.data.corpus import JSON_LINES
 from distributed_privrl.data.csv_files import Separator, csv_frames, csv_header, likely_separator
 from distributed_privrl.data.declared import DateKind, DeclaredTable, LabelledKind
 from distributed_privrl.data.values import texts
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _SPREADSHEETS = (".xlsx", ".xls", ".ods")
+_OF_DOCUMENTS = (
+    "; documents need no draft: a schema with the line text: {unit: COLUMN, column: COLUMN} makes"
+    " `privrl import` read them"
+)
 _SHOWN = 32
 """Columns that a message names."""
 _BEGINNINGS = {
@@ -213,7 +218,8 @@ def _reading(path: Path) -> Iterator[None]:
 def _check_suffix(path: Path, known: Collection[str]) -> None:
     if path.suffix not in known:
         sheet = "; save the sheet as CSV" if path.suffix in _SPREADSHEETS else ""
-        raise ConfigError(f"{path} must end in {', '.join(known)}{sheet}")
+        texts = _OF_DOCUMENTS if path.suffix in JSON_LINES else ""
+        raise ConfigError(f"{path} must end in {', '.join(known)}{sheet}{texts}")
 
 
 def _other_content(path: Path) -> str | None:

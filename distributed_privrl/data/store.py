@@ -559,7 +559,10 @@ def _check_unit(info: DatasetInfo, unit: str) -> None:
     known = [TRANSITION, *([TRAJECTORY] if info.kind == "trajectories" else [])]
     known += [info.unit_column] if info.unit_column else []
     if unit not in known:
-        named = f"; to have {unit!r}, name it under columns: unit in the schema and import again"
+        named = (
+            f"; to have {unit!r}, name it under columns: unit in the schema (of documents under"
+            " text: unit) and import again"
+        )
         raise ConfigError(
             f"dataset {info.id!r} has no unit {unit!r}: it knows {', '.join(known)}"
             f"{'' if unit == TRAJECTORY else named}"

@@ -62,7 +62,7 @@ def finished_config(run_directory: Path, size: int, dataset: str | None) -> RunC
     config = load_config(directory.config_path)
     if not isinstance(config.output, OutputConfig):
         raise ConfigError(
-            f"{config.method} releases a policy: only runs that release rows or trajectories have a"
+            f"{config.method} releases neither rows nor trajectories: only runs that do have a"
             " model to draw more from"
         )
     if dataset is None:

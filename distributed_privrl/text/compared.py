@@ -14,6 +14,7 @@ from distributed_privrl.text.similarity import frechet_distance, similarity
 from distributed_privrl.text.text_measures import (
     distribution_distance,
     duplicates,
+    foreign_words,
     nearest_jaccard,
     turn_counts,
     turn_words,
@@ -35,6 +36,7 @@ class Comparison:
         turns: the same of turns of a text.
         turn_words: the same of words of a turn.
         duplicates: share of texts that an earlier one equals.
+        foreign_words: share of words of texts that no real one has.
     """
 
     similarity: float
@@ -46,6 +48,7 @@ class Comparison:
     turns: float
     turn_words: float
     duplicates: float
+    foreign_words: float
 
 
 def compare(texts: Sequence[str], real: Sequence[str], encoder: Encoder) -> Comparison:
@@ -71,4 +74,5 @@ def compare(texts: Sequence[str], real: Sequence[str], encoder: Encoder) -> Comp
         turns=distribution_distance(turn_counts, texts, real),
         turn_words=distribution_distance(turn_words, texts, real),
         duplicates=duplicates(texts),
+        foreign_words=foreign_words(texts, real),
     )

@@ -6,6 +6,7 @@ Privacy:
 Reference: DP-RFT, sections 6.1 and E.1.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from scipy.stats import wasserstein_distance
 
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
+
+_WORD = re.compile(r"[^\W\d_]+")
 
 
 def word_counts(texts: Iterable[str]) -> NDArray[np.float64]:
@@ -106,6 +109,16 @@ def copies(
     )
 
 
+def foreign_words(synthetic: Iterable[str], real: Iterable[str]) -> float:
+    """Return the share of words of texts that no real text has: runs of letters, but for case.
+
+    Broken language shows here, and so do words of another field or another language.
+    """
+    known = {word for text in real for word in _letters(text)}
+    mine = [word not in known for text in synthetic for word in _letters(text)]
+    return sum(mine) / len(mine) if mine else 0.0
+
+
 def nearest_jaccard(synthetic: Sequence[str], real: Sequence[str]) -> NDArray[np.float64]:
     """Return for each synthetic text its Jaccard similarity with the real one that is nearest (M,).
 
@@ -124,6 +137,10 @@ def nearest_jaccard(synthetic: Sequence[str], real: Sequence[str]) -> NDArray[np
 def _jaccard(one: set[str], other: set[str]) -> float:
     shared = len(one & other)
     return shared / (len(one) + len(other) - shared) if shared else 0.0
+
+
+def _letters(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())
 
 
 def _turns(text: str) -> list[str]:

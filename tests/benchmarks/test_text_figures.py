@@ -37,7 +37,7 @@ def test_near_texts_are_told_from_far_ones_and_both_are_drawn(
     near, far, same = rows["near"], rows["far"], rows["same"]
     for name in ("similarity", "nearest", "nearest jaccard"):
         assert near[name] > far[name], name
-    for name in ("frechet", "words", "turns", "words a turn", "duplicates"):
+    for name in ("frechet", "words", "turns", "words a turn", "duplicates", "foreign words"):
         assert near[name] < far[name], name
     assert (near["duplicates"], far["duplicates"]) == (0, 0.75)
     assert (same["nearest jaccard"], same["copies"], same["words a turn"]) == (1, 1, 0)

@@ -264,9 +264,31 @@ def test_import_of_documents(workplace):
     made = workplace.privrl("import", corpus, "--schema", schema, "--dataset", "clinic/notes-v0")
     assert made.exit_code == 0
     assert made.stdout == "clinic/notes-v0: 2 documents\n"
+    assert made.stderr == "note to the owner: the documents are of 2 values of author\n"
     budget = ("--epsilon", 1, "--delta", 1e-6, "--unit", "author")
     assert workplace.privrl("ledger", "budget", "clinic/notes-v0", *budget).exit_code == 0
     schema.write_text("text: {author: a}\n")
     wrong = workplace.privrl("import", corpus, "--schema", schema, "--dataset", "clinic/more-v0")
     assert wrong.exit_code == 2
     assert "author" in wrong.stderr
+
+
+def test_the_owner_of_documents_is_told_which_are_left_out(workplace):
+    corpus, schema = workplace.folder / "notes.jsonl", workplace.folder / "notes.yaml"
+    corpus.write_text('{"text": "one", "author": "a"}\n{"text": "secret"}\n{"author": "a"}\n')
+    schema.write_text("text: {unit: author}\n")
+    line = ("import", corpus, "--schema", schema, "--dataset")
+    made = workplace.privrl(*line, "clinic/notes-v0")
+    assert made.stdout == "clinic/notes-v0: 1 document\n"
+    assert made.stderr.splitlines() == [
+        "note to the owner: the documents are of 1 value of author",
+        "note to the owner: nobody named under 'author' in 1 row; left out",
+        "note to the owner: no text under 'text' in 1 row; left out",
+    ]
+    schema.write_text("text: {column: txt}\n")
+    wrong = workplace.privrl(*line, "clinic/more-v0")
+    assert wrong.exit_code == 2
+    assert "holds no document that can be read: no text under 'txt'" in wrong.stderr
+    draft = workplace.privrl("init", corpus)
+    assert draft.exit_code == 2
+    assert "documents need no draft" in draft.stderr

@@ -69,6 +69,35 @@ def test_what_cannot_be_read_is_left_out_and_changes_no_other(tmp_path: Path) ->
     assert len({one.unit_id for one in documents(CorpusRef(path=str(path), unit="who"))}) == 1
 
 
+def test_each_record_that_is_left_out_or_changed_is_told_with_its_reason(tmp_path: Path) -> None:
+    path, told = tmp_path / "a.jsonl", []
+    lines = [
+        b'{"text": "kept", "who": 1}',
+        b"",
+        b"no json",
+        b'{"txt": "x", "who": 1}',
+        b'{"text": "x"}',
+        b'{"text": "a\xff, and long", "who": 2}',
+        '{"text": "\N{REPLACEMENT CHARACTER}", "who": 3}'.encode(),
+    ]
+    path.write_bytes(b"\n".join(lines))
+    ref = CorpusRef(path=str(path), unit="who", max_characters=9)
+    assert len(list(documents(ref, lambda *one: told.append(one)))) == 3
+    assert told == [
+        ("no JSON object in the line", "left out"),
+        ("no text under 'text'", "left out"),
+        ("nobody named under 'who'", "left out"),
+        ("bytes that are no UTF-8", "they became the replacement character"),
+        ("more than 9 characters", "the rest is not read"),
+    ]
+
+
+def test_the_mark_that_editors_write_before_utf_8_costs_no_document(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\n{"text": "b"}\n', encoding="utf-8-sig")
+    assert _texts(path) == ["a", "b"]
+
+
 def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
     lines = tmp_path / "a.jsonl"
     lines.write_bytes(b'{"text": "a\xff\xfeb"}\n{"text": "\\ud800"}\n')
@@ -140,7 +169,7 @@ def test_what_is_no_corpus_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no corpus at"):
         _check(tmp_path / "none.jsonl")
     (tmp_path / "a.csv").write_text("text\n")
-    with pytest.raises(ConfigError, match="neither JSONL"):
+    with pytest.raises(ConfigError, match=r"neither JSONL.*pandas\.read_csv\('a\.csv'\)"):
         _check(tmp_path / "a.csv")
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": [1.0], "who": [1.0]}), path)

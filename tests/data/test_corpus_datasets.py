@@ -208,7 +208,7 @@ def test_files_in_the_layouts_of_the_paper_s_corpora(
 def test_what_cannot_be_is_refused_and_leaves_nothing(store: DatasetStore) -> None:
     path = store.root.parent / "a.jsonl"
     path.write_text("no json\n")
-    with pytest.raises(ConfigError, match="that can be read"):
+    with pytest.raises(ConfigError, match=r"that can be read: no JSON object in the line$"):
         import_corpus(path, _schema(), store, "texts/a-v0")
     with pytest.raises(ConfigError, match=r"text\.unit must be"):
         import_corpus(path, _schema("transition"), store, "texts/a-v0")

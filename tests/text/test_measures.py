@@ -9,6 +9,7 @@ from distributed_privrl.text.text_measures import (
     copies,
     distribution_distance,
     duplicates,
+    foreign_words,
     nearest_jaccard,
     turn_counts,
     turn_words,
@@ -95,3 +96,10 @@ def test_copies_are_found_and_public_sequences_are_none() -> None:
 def test_nearest_jaccard() -> None:
     found = nearest_jaccard(["a b c", "x", ""], ["b c d", "a b c d", ""])
     assert found.tolist() == [0.75, 0, 0]
+
+
+def test_words_that_no_real_text_has_are_counted_as_runs_of_letters() -> None:
+    real = ["The graph, whose edges", "are weighted: a_b 12"]
+    assert foreign_words(["the GRAPH; edges 77", "a b whose"], real) == 0
+    assert foreign_words(["the graaph", "edges are"], real) == 0.25
+    assert foreign_words(["12 34"], real) == foreign_words([], real) == 0

@@ -22,6 +22,8 @@ from distributed_privrl.text.text_measures import Copies, copies
 TITLE = "The texts beside the documents"
 _MOST, _DIMENSION, _COPIED = 1_000, 1024, 8
 """Texts of a side that are compared, numbers of a vector, and words of a copy."""
+_FOREIGN = 2
+"""Times as many words that no document has as documents themselves have are told to the owner."""
 _LONGEST = 20_000
 """Characters of a document that stands for texts: one of a hundred million would fill memory."""
 _NAMES = {
@@ -34,6 +36,7 @@ _NAMES = {
     "turns": "distance of turns of a text",
     "turn_words": "distance of words of a turn",
     "duplicates": "texts that an earlier one equals",
+    "foreign_words": "words that none of these documents has",
 }
 
 
@@ -162,12 +165,24 @@ def _section(own: Compared, reference: Compared) -> Section:
         f" {_COPIED} words in a row or more, are looked for in all documents. Words shared are"
         " Jaccard similarities, distances those between the quantiles of both sides.",
         metrics=metrics,
-        notes=_notes(mine, its),
+        notes=[*_of_copies(mine, its), *_of_words(own.likeness, reference.likeness)],
     )
 
 
-def _notes(mine: Copies, its: Copies) -> list[str]:
-    """Return what the owner should look at: more copies than documents have of one another."""
+def _of_words(mine: Comparison, its: Comparison) -> list[str]:
+    """Return a note where far more words are foreign to documents than their own are."""
+    if mine.foreign_words <= _FOREIGN * its.foreign_words:
+        return []
+    return [
+        f"{mine.foreign_words:.2%} of the words of the texts stand in none of the documents that"
+        f" they are held against, of documents' own {its.foreign_words:.2%}: read some texts. A"
+        " small model, or one that its tuning broke, writes words that nobody has, and no figure of"
+        " nearness shows it"
+    ]
+
+
+def _of_copies(mine: Copies, its: Copies) -> list[str]:
+    """Return a note where texts have more copies than documents have of one another."""
     if mine.texts <= its.texts and mine.longest <= its.longest:
         return []
     return [

@@ -34,9 +34,10 @@ PUBLIC_LANGUAGE = "public_language_model_and_prompts"
 """What the guarantee assumes: neither saw the corpus."""
 NOT_JUDGED = Verdict(
     grade=Grade.NOT_JUDGED,
-    reason="of texts of models that were tuned by noisy votes or in private rounds, those of one"
-    " small model were measured, and none was shown to be useful"
-    " (benchmarks/results/utility_text.md): when others are is not known",
+    reason="of texts of models that were tuned by noisy votes or in private rounds, those of two"
+    " small models were measured, and none beat the untuned model's in all that was measured"
+    " (docs/dprft.md#measured): hold yours against these before you hand them on"
+    " (docs/dprft.md#texts-beside-real-ones)",
 )
 """Nobody stops a run of whose worth nothing is known."""
 

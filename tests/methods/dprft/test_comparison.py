@@ -68,7 +68,14 @@ def test_a_document_of_any_length_takes_little_to_stand_for_texts(
 def test_more_copies_than_documents_have_are_noted(tmp_path: Path) -> None:
     copied = _section(*compared(tmp_path, REAL))
     assert "at most 15" in copied.notes[0]
-    assert not _section(*compared(tmp_path, [OWN, f"{OWN} too"])).notes
+    assert not any("in a row" in one for one in _section(*compared(tmp_path, [OWN] * 2)).notes)
+
+
+def test_words_that_no_document_has_are_noted(tmp_path: Path) -> None:
+    broken = [one.replace("patient", "patgient").replace("cough", "cougad") for one in REAL]
+    (note,) = _section(*compared(tmp_path, broken)).notes
+    assert note.startswith("15.38% of the words of the texts stand in none of the documents")
+    assert not _section(*compared(tmp_path, [" ".join(one.split()[:7]) for one in REAL])).notes
 
 
 @pytest.mark.parametrize("kind", [Notes, LearnedNotes])

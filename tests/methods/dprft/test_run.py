@@ -19,6 +19,7 @@ from distributed_privrl.core.errors import (
     VerificationError,
 )
 from distributed_privrl.experiments.registry import plan_run
+from distributed_privrl.experiments.sampling import finished_config
 from distributed_privrl.methods.dprft.releases import VoteRelease
 from distributed_privrl.methods.dprft.scorer import VoteScorer
 from distributed_privrl.methods.dprft.steps import STEPS
@@ -469,3 +470,9 @@ def test_a_plan_says_the_noise_of_a_reward(world: Notes) -> None:
 def test_a_plan_refuses_a_delta_that_would_let_an_author_be_published(world: Notes) -> None:
     with pytest.raises(UnsafeError, match="not below 1/units"):
         plan_run(world.config(privacy__delta=6e-3, data__units=200))
+
+
+def test_a_run_of_texts_has_no_rows_to_draw_more_of(tmp_path: Path) -> None:
+    Notes(tmp_path).budget().run(key=None, training__steps=1)
+    with pytest.raises(ConfigError, match="dprft releases neither rows nor trajectories"):
+        finished_config(tmp_path / "run", 5, None)
