@@ -92,13 +92,14 @@ def compare(config: RunConfig, out: Path, directory: RunDirectory) -> dict[str, 
     Privacy: exact figures of documents that play private ones, for the owner alone. Which texts are
         compared is post-processing of the release.
     """
-    from distributed_privrl.methods.dprft.config import DprftConfig
-    from distributed_privrl.methods.dprft.writing import untuned_texts
+    from distributed_privrl.methods.dprft.config import UNTUNED, DprftConfig
 
     assert isinstance(config, DprftConfig)
-    released = directory.path / config.output.texts
-    tuned, untuned = _texts(released), untuned_texts(config, stream="untuned")
-    real = _texts(out / HELD_OUT)
+    tuned, untuned, real = (
+        _texts(directory.path / config.output.texts),
+        _texts(directory.path / UNTUNED),
+        _texts(out / HELD_OUT),
+    )
     encoder, name = _judge()
     judged = encoder.encode(real)
     found = {

@@ -4,7 +4,7 @@ Reference: DP-RFT, sections 4.1 and 6.1.
 """
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -14,18 +14,21 @@ from distributed_privrl.data.corpus import CorpusRef, documents
 from distributed_privrl.data.corpus_datasets import corpus_of
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.report import Metric, Section
-from distributed_privrl.methods.dprft.config import TextConfig
+from distributed_privrl.methods.dprft.config import UNTUNED, TextConfig
 from distributed_privrl.text.compared import Comparison, compare
 from distributed_privrl.text.encoders import HashedEncoder
 from distributed_privrl.text.text_measures import Copies, copies
 
 TITLE = "The texts beside the documents"
+BEFORE = "Texts of the model before its training, beside the documents"
 _MOST, _DIMENSION, _COPIED = 1_000, 1024, 8
 """Texts of a side that are compared, numbers of a vector, and words of a copy."""
 _FOREIGN = 2
 """Times as many words that no document has as documents themselves have are told to the owner."""
 _LONGEST = 20_000
 """Characters of a document that stands for texts: one of a hundred million would fill memory."""
+_NEARER = {"similarity": 1, "nearest": 1, "frechet": -1, "foreign_words": -1}
+"""Figures by which texts should be nearer than those of the model before: 1, more is nearer."""
 _NAMES = {
     "similarity": "mean similarity",
     "nearest": "similarity with the nearest document, mean",
@@ -47,11 +50,13 @@ class ComparisonSpec:
     Args:
         corpus: where documents lie.
         texts: released ones.
+        untuned: of the model before its training; fewer than two are not compared.
         seed: of the documents and texts that are drawn, where there are more than are compared.
     """
 
     corpus: CorpusRef
     texts: tuple[str, ...]
+    untuned: tuple[str, ...] = ()
     seed: int
 
 
@@ -68,6 +73,21 @@ class Compared:
     copied: Copies
 
 
+@dataclass(frozen=True, kw_only=True)
+class Comparisons:
+    """What stands beside documents.
+
+    Args:
+        own: released texts.
+        reference: other documents.
+        before: texts of the model before its training, if there are any.
+    """
+
+    own: Compared
+    reference: Compared
+    before: Compared | None
+
+
 class TextComparer:
     """Compares texts with a corpus: a worker.
 
@@ -77,31 +97,38 @@ class TextComparer:
     def __init__(self, spec: ComparisonSpec) -> None:
         self._spec = spec
 
-    def compared(self) -> tuple[Compared, Compared]:
+    def compared(self) -> Comparisons:
         """Return what texts are beside documents, and what some documents are beside others.
 
         Raises:
             ConfigError: there are fewer than four documents or two texts, or they have no words.
             StorageError: documents cannot be read.
         """
-        texts, streams = self._spec.texts, Streams(self._spec.seed).child("comparison")
+        streams = Streams(self._spec.seed).child("comparison")
         number = sum(1 for _ in self._documents())
         rows = streams.numpy("documents").permutation(number)[:_MOST].tolist()
         kept = dict.fromkeys(rows, "")
         kept |= {row: text for row, text in enumerate(self._documents()) if row in kept}
-        drawn = streams.numpy("texts").permutation(len(texts))[:_MOST].tolist()
         encoder = HashedEncoder(dimension=_DIMENSION)
-        own = Compared(
-            likeness=compare([texts[row] for row in drawn], list(kept.values()), encoder),
-            copied=copies(texts, self._documents(), words=_COPIED),
-        )
+
+        untuned = self._spec.untuned if len(self._spec.untuned) > 1 else ()
+        most = min(_MOST, len(untuned) or _MOST)  # as many of both, which figures depend on
+
+        def held(texts: Sequence[str]) -> Compared:
+            drawn = streams.numpy("texts").permutation(len(texts))[:most].tolist()
+            return Compared(
+                likeness=compare([texts[row] for row in drawn], list(kept.values()), encoder),
+                copied=copies(texts, self._documents(), words=_COPIED),
+            )
+
         half = {row: kept[row][:_LONGEST] for row in rows[::2]}
         others = [kept[row] for row in rows[1::2]]
         reference = Compared(
             likeness=compare(list(half.values()), others, encoder),
             copied=copies(list(half.values()), self._documents(half), words=_COPIED),
         )
-        return own, reference
+        before = held(untuned) if untuned else None
+        return Comparisons(own=held(self._spec.texts), reference=reference, before=before)
 
     def _documents(self, without: Collection[int] = ()) -> Iterator[str]:
         found = enumerate(documents(self._spec.corpus))
@@ -126,16 +153,18 @@ def comparison_sections(
     Privacy: exact figures of documents: for private reports alone. The calling process opens no
         document.
     """
-    texts = tuple(read_texts(path))
     spec = ComparisonSpec(
-        corpus=corpus_of(store, config.data.sensitive), texts=texts, seed=config.seed
+        corpus=corpus_of(store, config.data.sensitive),
+        texts=tuple(read_texts(path)),
+        untuned=tuple(read_texts(path.with_name(UNTUNED))) if config.output.untuned else (),
+        seed=config.seed,
     )
     group = executor.start(TextComparer, [spec], repeat_lost_calls=True)
     try:
-        ((own, reference),) = group.call("compared")
+        (found,) = group.call("compared")
     finally:
         group.close()
-    return [_section(own, reference)]
+    return _sections(found)
 
 
 def read_texts(path: Path) -> list[str]:
@@ -143,7 +172,32 @@ def read_texts(path: Path) -> list[str]:
     return [json.loads(line)["text"] for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def _section(own: Compared, reference: Compared) -> Section:
+def _sections(found: Comparisons) -> list[Section]:
+    own, reference, before = found.own, found.reference, found.before
+    compared = Section(
+        title=TITLE,
+        explanation="Beside each figure stands that of real documents held against other ones. Up"
+        f" to {_MOST:,} of each side are compared by counts of words and pairs of words; copies,"
+        f" {_COPIED} words in a row or more, are looked for in all documents. Words shared are"
+        " Jaccard similarities, distances those between the quantiles of both sides.",
+        metrics=_metrics(own, reference),
+        notes=[
+            *_of_copies(own.copied, reference.copied),
+            *_of_words(own.likeness, reference.likeness),
+            *([] if before is None else _of_training(own.likeness, before.likeness)),
+        ],
+    )
+    if before is None:
+        return [compared]
+    explanation = (
+        "The same figures of texts that nobody's documents led to: beside them the released ones"
+        " have gained or lost. They pass the same gate, and as many of both are compared."
+    )
+    metrics = _metrics(before, reference)
+    return [compared, Section(title=BEFORE, explanation=explanation, metrics=metrics)]
+
+
+def _metrics(own: Compared, reference: Compared) -> list[Metric]:
     metrics = [
         Metric(
             name=_NAMES[one.name],
@@ -153,20 +207,29 @@ def _section(own: Compared, reference: Compared) -> Section:
         for one in fields(Comparison)
     ]
     mine, its = own.copied, reference.copied
-    metrics += [
+    return [
+        *metrics,
         Metric(name="texts with copied words", value=mine.texts, reference=its.texts),
         Metric(name="copied words", value=mine.words, reference=its.words),
         Metric(name="words of the longest copy", value=mine.longest, reference=its.longest),
     ]
-    return Section(
-        title=TITLE,
-        explanation=f"Beside each figure stands that of real documents held against other ones. Up"
-        f" to {_MOST:,} of each side are compared by counts of words and pairs of words; copies,"
-        f" {_COPIED} words in a row or more, are looked for in all documents. Words shared are"
-        " Jaccard similarities, distances those between the quantiles of both sides.",
-        metrics=metrics,
-        notes=[*_of_copies(mine, its), *_of_words(own.likeness, reference.likeness)],
-    )
+
+
+def _of_training(own: Comparison, before: Comparison) -> list[str]:
+    """Return by which figures texts are nearer to documents than those of the model before."""
+    gains = {
+        _NAMES[name]: sign * (getattr(own, name) - getattr(before, name))
+        for name, sign in _NEARER.items()
+    }
+    better = [name for name, gain in gains.items() if gain > 0]
+    worse = [name for name, gain in gains.items() if gain <= 0]
+    if not worse:
+        return []
+    nearer = f"by {', by '.join(better)} they are; " if better else ""
+    return [
+        f"The texts are no nearer to the documents than those of the model before its training by"
+        f" {', by '.join(worse)}: {nearer}what is no nearer has cost epsilon for nothing"
+    ]
 
 
 def _of_words(mine: Comparison, its: Comparison) -> list[str]:

@@ -25,6 +25,8 @@ Reward = Literal[
     "dp_votes", "dp_votes_soft", "dp_votes_centred", "dp_mean_embedding", "nearest_votes"
 ]
 
+UNTUNED = "untuned.jsonl"
+"""File of texts of the model before its training."""
 OPTIONS: Mapping[str, type[PpoOptions] | type[TrlOptions] | type[AugPeOptions]] = {
     "ppo": PpoOptions,
     "grpo": TrlOptions,
@@ -203,11 +205,24 @@ class TextsOutputConfig(FilesOutputConfig):
         pattern=r"^[\w-][\w.-]*\.jsonl$",
         description="file of the texts in the run's folder",
     )
+    untuned: int = Field(
+        default=200,
+        ge=0,
+        description="texts of the model before its training, to hold the others against, in"
+        f" {UNTUNED}; no more than size; 0: none",
+    )
+
+    @field_validator("texts")
+    @classmethod
+    def _check_texts(cls, texts: str) -> str:
+        if texts == UNTUNED:
+            raise ValueError(f"{UNTUNED} holds texts of the model before: name another file")
+        return texts
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Name of the file."""
-        return (self.texts,)
+        """Names of the files, that of the texts first."""
+        return (self.texts, UNTUNED) if self.untuned else (self.texts,)
 
 
 class FineTuningRounds(RoundsConfig, WritingConfig):

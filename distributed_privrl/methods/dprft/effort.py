@@ -13,6 +13,7 @@ from distributed_privrl.methods.dprft.config import (
     DprftConfig,
     FineTuningConfig,
     ProseConfig,
+    TextsOutputConfig,
     WritingConfig,
 )
 from distributed_privrl.stages.effort import Effort
@@ -75,6 +76,11 @@ def _folder_of(language: str) -> Path:
     return Path(kept).parent if isinstance(kept, str) else folder
 
 
+def _released(output: TextsOutputConfig) -> int:
+    """Return how many texts are written in the end."""
+    return output.size + min(output.untuned, output.size)
+
+
 def _readers(training: WritingConfig) -> Effort:
     """Return the memory of the models that rate texts and make prompts, if it is told."""
     bytes_each = _BYTES if training.instruct_dtype == "float32" else 2
@@ -97,7 +103,7 @@ def plan_effort(config: DprftConfig, units: int) -> Effort | None:
     texts = training.prompts_per_step * training.samples
     tokens = _PROMPT + training.most_tokens
     scored = training.steps * texts * tokens * size.weights
-    released = config.output.size / _PASSING
+    released = _released(config.output) / _PASSING
     turns = training.steps * max(1.0, texts / _BATCH) + released / _BATCH
     written = Effort(
         learned_steps=turns * training.most_tokens * size.layers * _CALL,
@@ -124,7 +130,7 @@ def fine_tuning_effort(config: FineTuningConfig) -> Effort | None:
         return None
     tokens = _PROMPT + training.most_tokens
     rows = training.rounds * training.expected_batch_size * tokens
-    released = config.output.size / _PASSING
+    released = _released(config.output) / _PASSING
     own = Effort(
         rounds=training.rounds,
         private_rows=rows * size.weights,

@@ -161,6 +161,7 @@ class FineTuningMethod(DeclaredMethod[CorpusRef]):
         from distributed_privrl.methods.dprft.writing import (
             drawn_texts,
             prompt_template,
+            untuned_writers,
             write_passing,
         )
         from distributed_privrl.stages.training import load_trained
@@ -173,4 +174,5 @@ class FineTuningMethod(DeclaredMethod[CorpusRef]):
             streams = Streams(self.config.seed).child(context.stream)
             write_passing(self.config, drawn_texts(self.config, language, streams), path)
 
-        return Released(release=ReleasedFiles(save=save))
+        files = ReleasedFiles(save=save, beside=untuned_writers(self.config))
+        return Released(release=files)

@@ -171,13 +171,15 @@ class DprftMethod(DeclaredMethod[World]):
         """Return texts of the tuned model, and what its steps measured."""
         from distributed_privrl.methods.dprft.steps import step_metrics
         from distributed_privrl.methods.dprft.training import write_texts
+        from distributed_privrl.methods.dprft.writing import untuned_writers
 
         def save(path: Path) -> None:
             write_texts(self.config, context.folder / TUNING, path, stream=context.stream)
 
         entry = context.ledger.reserved(context.run_id) if certified else None
         steps = () if entry is None else step_metrics(context.folder / TUNING, entry, STAGE)
-        return Released(release=ReleasedFiles(save=save), metrics=steps)
+        files = ReleasedFiles(save=save, beside=untuned_writers(self.config))
+        return Released(release=files, metrics=steps)
 
     @property
     def _encoder(self) -> Encoder:

@@ -2,7 +2,8 @@
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -10,7 +11,7 @@ import torch
 from distributed_privrl.core.errors import ConfigError, UselessError
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.random import Streams
-from distributed_privrl.methods.dprft.config import ProseConfig, TextConfig
+from distributed_privrl.methods.dprft.config import UNTUNED, ProseConfig, TextConfig
 from distributed_privrl.methods.dprft.language import language_of, public_documents
 from distributed_privrl.stages.devices import device_of
 from distributed_privrl.text.gate import Gate, InstructJudge
@@ -96,22 +97,32 @@ def write_passing(config: TextConfig, batches: Batches, path: Path) -> None:
     Raises:
         UselessError: no text passes the gate.
     """
-    lines = [json.dumps({"text": text}, ensure_ascii=False) for text in _passing(config, batches)]
-    write_atomically(path, "\n".join(lines) + "\n")
+    _write(path, _passing(gate_of(config), batches, config.output.size))
 
 
-def untuned_texts(config: TextConfig, *, stream: str) -> list[str]:
-    """Return as many texts of the model before its tuning as a run releases, by the same gate.
+def untuned_writers(config: TextConfig) -> dict[str, Callable[[Path], None]]:
+    """Return what writes texts of the model before its training, by the name of its file.
 
-    Args:
-        config: of the run.
-        stream: public one that they are drawn from.
+    They are as many as the run announces, by the same gate; what a model writes that hardly
+    anything passes of is fewer.
 
-    Raises:
-        UselessError: the model's texts do not pass the gate.
+    Privacy: the model, its prompts and the stream are public.
     """
-    language = language_of(config, prompt_template(config))
-    return list(_passing(config, drawn_texts(config, language, Streams(config.seed).child(stream))))
+
+    def write(path: Path) -> None:
+        language = language_of(config, prompt_template(config))
+        batches = drawn_texts(config, language, Streams(config.seed).child("untuned"))
+        count, found = min(config.output.untuned, config.output.size), list[str]()
+        with suppress(UselessError):
+            found.extend(_passing(gate_of(config), batches, count))
+        _write(path, found)
+
+    return {UNTUNED: write} if config.output.untuned else {}
+
+
+def _write(path: Path, texts: Iterable[str]) -> None:
+    lines = [json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts]
+    write_atomically(path, "".join(lines))
 
 
 def loaded_language(config: TextConfig, folder: Path | str) -> Language:
@@ -139,10 +150,9 @@ def drawn_texts(config: TextConfig, language: Language, streams: Streams) -> Bat
         yield chosen, list(texts)
 
 
-def _passing(config: TextConfig, batches: Batches) -> Iterator[str]:
-    """Yield as many texts that pass the gate as the run releases."""
-    gate = gate_of(config)
-    left, fruitless = config.output.size, 0
+def _passing(gate: Gate, batches: Batches, count: int) -> Iterator[str]:
+    """Yield so many texts that pass the gate."""
+    left, fruitless = count, 0
     for prompts, texts in batches:
         passed = gate.passes(prompts, texts)
         kept = [text for text, good in zip(texts, passed, strict=True) if good][:left]

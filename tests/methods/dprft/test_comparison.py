@@ -15,23 +15,38 @@ from distributed_privrl.data.corpus import CorpusRef
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.methods.dprft import comparison
 from distributed_privrl.methods.dprft.comparison import (
+    BEFORE,
     TITLE,
     Compared,
+    Comparisons,
     ComparisonSpec,
     TextComparer,
-    _section,
+    _sections,
 )
+from distributed_privrl.methods.dprft.config import UNTUNED
 from tests.worlds.notes import CANARY, LearnedNotes, Notes
 
 REAL = [f"the patient of bed {i} came in with a cough and left after day {i % 7}" for i in range(9)]
 OWN = "somebody else wrote of quite other things than any of these notes here"
 
 
-def compared(folder: Path, texts: Sequence[str]) -> tuple[Compared, Compared]:
+def found_of(folder: Path, texts: Sequence[str], untuned: Sequence[str] = ()) -> Comparisons:
     path = folder / "corpus.jsonl"
     path.write_text("".join(json.dumps({"text": one}) + "\n" for one in REAL))
     corpus = CorpusRef(path=str(path))
-    return TextComparer(ComparisonSpec(corpus=corpus, texts=tuple(texts), seed=0)).compared()
+    spec = ComparisonSpec(corpus=corpus, texts=tuple(texts), untuned=tuple(untuned), seed=0)
+    return TextComparer(spec).compared()
+
+
+def compared(folder: Path, texts: Sequence[str]) -> tuple[Compared, Compared]:
+    found = found_of(folder, texts)
+    assert found.before is None
+    return found.own, found.reference
+
+
+def notes_of(folder: Path, texts: Sequence[str], untuned: Sequence[str] = ()) -> list[str]:
+    first, *_ = _sections(found_of(folder, texts, untuned))
+    return list(first.notes)
 
 
 @pytest.mark.parametrize("most", [1000, 6])
@@ -66,16 +81,35 @@ def test_a_document_of_any_length_takes_little_to_stand_for_texts(
 
 
 def test_more_copies_than_documents_have_are_noted(tmp_path: Path) -> None:
-    copied = _section(*compared(tmp_path, REAL))
-    assert "at most 15" in copied.notes[0]
-    assert not any("in a row" in one for one in _section(*compared(tmp_path, [OWN] * 2)).notes)
+    assert "at most 15" in notes_of(tmp_path, REAL)[0]
+    assert not any("in a row" in one for one in notes_of(tmp_path, [OWN] * 2))
 
 
 def test_words_that_no_document_has_are_noted(tmp_path: Path) -> None:
     broken = [one.replace("patient", "patgient").replace("cough", "cougad") for one in REAL]
-    (note,) = _section(*compared(tmp_path, broken)).notes
+    (note,) = notes_of(tmp_path, broken)
     assert note.startswith("15.38% of the words of the texts stand in none of the documents")
-    assert not _section(*compared(tmp_path, [" ".join(one.split()[:7]) for one in REAL])).notes
+    assert not notes_of(tmp_path, [" ".join(one.split()[:7]) for one in REAL])
+
+
+def test_what_the_training_brought_no_nearer_is_noted(tmp_path: Path) -> None:
+    near = [" ".join(one.split()[:7]) for one in REAL]
+    far = [OWN, f"{OWN} too", f"{OWN} again"]
+    assert not notes_of(tmp_path, near, far)
+    (note,) = (one for one in notes_of(tmp_path, far, near) if "the model before" in one)
+    assert "by mean similarity, by similarity with the nearest document" in note
+    assert "they are;" not in note
+    found = found_of(tmp_path, near * 3, far)
+    assert found.before is not None
+    titles = [one.title for one in _sections(found)]
+    assert titles == [TITLE, BEFORE]
+
+
+def test_as_many_texts_are_compared_as_the_model_before_wrote(tmp_path: Path) -> None:
+    found = found_of(tmp_path, [*REAL, OWN], [REAL[0], REAL[0], OWN])
+    few = found.own.likeness
+    assert found.own.copied.texts == 0.9, "copies are looked for in all texts"
+    assert few != compared(tmp_path, [*REAL, OWN])[0].likeness
 
 
 @pytest.mark.parametrize("kind", [Notes, LearnedNotes])
@@ -89,7 +123,8 @@ def test_a_run_s_private_report_alone_has_figures_of_documents(
         json.loads((run / place / "report.json").read_text()) for place in (".", "private")
     )
     assert TITLE not in [one["title"] for one in public["sections"]]
-    assert [one["title"] for one in private["sections"]] == [TITLE]
+    assert [one["title"] for one in private["sections"]] == [TITLE, BEFORE]
+    assert len((run / UNTUNED).read_text().splitlines()) == 5
     assert stat.S_IMODE((run / "private" / "report.html").stat().st_mode) == 0o600
     names = {one["name"]: one for one in private["sections"][0]["metrics"]}
     assert names["words of the longest copy"]["value"] == 0

@@ -60,7 +60,8 @@ def test_a_run_ends_in_texts_and_a_certificate_of_all_that_it_might_score(
     assert (event.kind, event.count) == ("discrete_gaussian", 24)  # 3 steps of 4 prompts x 2
     assert stage.unit == "author"
     assert 0 < result.certificate.epsilon <= 4.0
-    assert {output.id for output in result.certificate.outputs} == {"texts.jsonl"}
+    outputs = {output.id for output in result.certificate.outputs}
+    assert outputs == {"texts.jsonl", "untuned.jsonl"}
     assert len(texts(world)) == 5
     assert all(len(text.split()) >= 2 for text in texts(world))
     report = json.loads((result.directory.path / "report.json").read_text())
