@@ -23,11 +23,11 @@ from distributed_privrl.text.text_measures import copies, duplicates
 RISES = {
     "similarity": True,
     "frechet": False,
-    "sentences": True,
+    "nearest sentence": True,
     "sentence frechet": False,
     "next token": True,
 }
-"""Measures that see more than the topic; whether more is better."""
+"""Measures that tell texts from their words in another order; whether more is better."""
 _RUNS = HashingVectorizer(ngram_range=(2, 3), n_features=512)
 _TOPIC = HashingVectorizer(stop_words="english", n_features=512)
 _SENTENCES = MiniLmEncoder()

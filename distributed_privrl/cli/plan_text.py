@@ -18,8 +18,7 @@ def readable(facts: dict[str, Any]) -> dict[str, str]:
         "method": facts["method"],
         "data": f"{facts['sensitive']} (public: {public})",
         "units": f"{facts['units']:,} (each {unit_in_words(facts['unit'])})",
-        "rounds": f"{facts['rounds']} + {facts['spare_rounds']} spare, reserved"
-        f" {facts['block_rounds']} at a time",
+        "rounds": f"{facts['rounds']} + {facts['spare_rounds']} spare{_blocks(facts)}",
         **_work(facts),
         "output": f"{output['dataset']} ({output['size']} {facts['counted']}{_alone(facts)})"
         if facts["counted"] is not None
@@ -118,3 +117,9 @@ def _work(facts: dict[str, Any]) -> dict[str, str]:
     if "weights" in facts:
         lines["weights"] = f"about {facts['weights']:,} are learned in private rounds"
     return lines
+
+
+def _blocks(facts: dict[str, Any]) -> str:
+    """Return how many rounds are reserved at once; empty: queries reserve what each costs."""
+    whole = facts["block_rounds"] >= facts["rounds"] + facts["spare_rounds"] > 1
+    return "" if whole else f", reserved {facts['block_rounds']} at a time"

@@ -29,6 +29,11 @@ _LONGEST = 20_000
 """Characters of a document that stands for texts: one of a hundred million would fill memory."""
 _NEARER = {"similarity": 1, "nearest": 1, "frechet": -1, "foreign_words": -1}
 """Figures by which texts should be nearer than those of the model before: 1, more is nearer."""
+_READ = {"similarity": "more is nearer", "nearest": "more is nearer", "frechet": "less is nearer"}
+_READ |= dict.fromkeys(("nearest_jaccard", "most_jaccard"), "1: the same words")
+_READ |= dict.fromkeys(("words", "turns", "turn_words"), "0: as in documents")
+_READ |= {"duplicates": "less is better", "foreign_words": "less is better"}
+"""How a figure is read."""
 _NAMES = {
     "similarity": "mean similarity",
     "nearest": "similarity with the nearest document, mean",
@@ -203,6 +208,7 @@ def _metrics(own: Compared, reference: Compared) -> list[Metric]:
             name=_NAMES[one.name],
             value=getattr(own.likeness, one.name),
             reference=getattr(reference.likeness, one.name),
+            explanation=_READ[one.name],
         )
         for one in fields(Comparison)
     ]

@@ -231,7 +231,7 @@ def vote_plan(config: DprftConfig, units: UnitCount, *, spent: float) -> VotePla
         release = vote_release(rule, budget=budget, rounds=rounds + spare)
         share = release.standard_deviation / (rule.unit * units.value)
         details["noise_of_reward"] = float(f"{share:.4g}")
-        noise = f"Gaussian integers, deviation {share:.4g} of a reward"
+        noise = f"Gaussian integers, deviation {share:.4g} of a reward ({_range(config)})"
         verdict = replace(NOT_JUDGED, figures={"noise_of_reward": share})
     return VotePlan(
         units=units,
@@ -248,3 +248,14 @@ def vote_plan(config: DprftConfig, units: UnitCount, *, spent: float) -> VotePla
         effort=effort,
         release=release,
     )
+
+
+def _range(config: DprftConfig) -> str:
+    """Return in words how large rewards are without noise."""
+    model, training = config.model, config.training
+    texts = training.prompts_per_step * training.samples
+    if model.reward == "dp_votes":
+        return f"which lies between 0 and {model.threshold:g}"
+    if model.reward == "dp_votes_centred":
+        return f"those of a step's {texts} texts have a norm of {model.clip_norm:g} at most"
+    return f"those of a step's {texts} texts sum up to 1"
