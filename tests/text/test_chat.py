@@ -89,7 +89,6 @@ def test_the_policy_is_tuned_behind_the_template(
     assert sorted(read) == ["<user>agent<me>", "<user>space<me>"]
 
 
-@pytest.mark.slow  # importing trl takes longer than training
 @pytest.mark.parametrize("algorithm", ["grpo", "rloo"])
 def test_trl_tunes_behind_the_template_and_the_gate_reads_the_plain_prompt(
     chatty: Language, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: Any

@@ -47,7 +47,6 @@ def _trl() -> None:
     pytest.importorskip("trl", reason="extra text is not installed: pip install '.[text]'")
 
 
-@pytest.mark.slow  # importing trl takes longer than training
 @pytest.mark.usefixtures("_trl")
 @pytest.mark.parametrize("algorithm", ["grpo", "rloo"])
 def test_a_step_scores_once_what_passed_and_the_model_moves(tmp_path: Path, algorithm: str) -> None:
@@ -73,7 +72,6 @@ def test_a_step_scores_once_what_passed_and_the_model_moves(tmp_path: Path, algo
     assert any(moved)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("_trl")
 def test_a_spent_budget_ends_it_with_the_model_kept(tmp_path: Path) -> None:
     outcome = train_with_trl(
@@ -94,7 +92,6 @@ class Killed(BaseException):
     """Ends a training as a kill does."""
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("_trl")
 def test_a_killed_training_goes_on_to_the_same_bits_and_asks_nothing_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -137,7 +134,6 @@ def test_a_killed_training_goes_on_to_the_same_bits_and_asks_nothing_new(
     assert cut.asked[4:] == whole.asked[2:], "steps 3 and 4 were not kept: the same texts again"
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("_trl")
 def test_an_evaluation_of_trl_reaches_no_scorer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -239,7 +239,6 @@ def test_a_killed_run_ends_in_the_texts_of_an_undisturbed_one_with_other_workers
     assert undisturbed.certificate.epsilon == result.certificate.epsilon
 
 
-@pytest.mark.slow  # importing trl takes longer than training
 @pytest.mark.parametrize("by", ["grpo", "rloo"])
 def test_a_killed_run_of_trl_goes_on_and_no_voter_is_asked_twice(
     world: Notes,
