@@ -591,6 +591,7 @@ def test_the_database_itself_refuses_wrong_counts(ledger, statement) -> None:
 # Storage
 
 
+@pytest.mark.power_cut
 def test_commits_outlive_a_power_cut_and_the_file_is_private(ledger, tmp_path) -> None:
     with ledger._storage.transaction() as connection:
         assert connection.execute(text("PRAGMA synchronous")).scalar() == 3  # EXTRA
