@@ -26,7 +26,7 @@ REWARDS = ("dp_votes", "dp_votes_centred")
 OTHERS = (AUG_PE, FINE_TUNING)
 BEATEN = (UNTUNED, AUG_PE)
 EPSILON = 1.0
-CHOSEN = ("rate 3e-5",)
+CHOSEN = ("rate 3e-5", "likelihood 1")
 """Levers that were chosen by their first seed; they have others to confirm them."""
 NOTES = (
     "Means of the seeds that ran; columns as in utility_text. A lever differs from the product's"

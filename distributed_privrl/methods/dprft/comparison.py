@@ -158,10 +158,11 @@ def comparison_sections(
     Privacy: exact figures of documents: for private reports alone. The calling process opens no
         document.
     """
+    untuned = path.with_name(UNTUNED)
     spec = ComparisonSpec(
         corpus=corpus_of(store, config.data.sensitive),
         texts=tuple(read_texts(path)),
-        untuned=tuple(read_texts(path.with_name(UNTUNED))) if config.output.untuned else (),
+        untuned=tuple(read_texts(untuned)) if untuned.exists() else (),
         seed=config.seed,
     )
     group = executor.start(TextComparer, [spec], repeat_lost_calls=True)
