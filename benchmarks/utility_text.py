@@ -49,14 +49,13 @@ NOTES = (
     " method is NOT private: exact votes of the corpus.",
     "similarity: mean cosine with held-out private texts, of hashed pairs and triples of words;"
     " frechet: distance of these vectors, less is better; topic: mean cosine of hashed single"
-    " words, the commonest left out; sentences, nearest sentence, sentence frechet: mean cosine with"
-    " all held-out texts and with the nearest, and Frechet distance, of vectors of a sentence"
+    " words, the commonest left out; sentences, nearest sentence, sentence frechet: mean cosine"
+    " with all held-out texts and with the nearest, and Frechet distance, of vectors of a sentence"
     " encoder (all-MiniLM-L6-v2); topic and sentences cannot tell shuffled words from text; next"
-    " token: share"
-    " of tokens of held-out private texts that the untuned model guesses once it has learned from"
-    " the row's texts. duplicates: share of texts that another one equals; copies: share of texts"
-    " with eight words in a row of the corpus that the public side has not; gate rate: share of"
-    " texts, as written, that pass; of Aug-PE: of its last population.",
+    " token: share of tokens of held-out private texts that the untuned model guesses once it has"
+    " learned from the row's texts. duplicates: share of texts that another one equals; copies:"
+    " share of texts with eight words in a row of the corpus that the public side has not; gate"
+    " rate: share of texts, as written, that pass; of Aug-PE: of its last population.",
     "No judge is what a reward compares, which are hashed words and pairs of words.",
     "Cells are kept as they end: those of one table may be of several commits.",
     "dp_fine_tuning: private rounds of the model's own loss (DP-SGD); workers read the corpus.",
