@@ -9,6 +9,7 @@ from torch import Tensor
 
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.core.executor import WorkerGroup
+from distributed_privrl.core.interrupts import held_back
 from distributed_privrl.privacy.noise import NoiseSource
 from distributed_privrl.rounds.round_server import RoundServer, RoundServerSpec
 
@@ -103,6 +104,8 @@ class ReleaseServer(RoundServer):
         self._program.prepare(self._round)
 
     def _run_round(self) -> None:
-        self._count_round()
-        self._program.step(self._round, self._spec.workers, self._noise, self._reserved_round)
-        self._round += 1
+        """Make a step whole: one that is interrupted between its draw and its end would be lost."""
+        with held_back():
+            self._count_round()
+            self._program.step(self._round, self._spec.workers, self._noise, self._reserved_round)
+            self._round += 1

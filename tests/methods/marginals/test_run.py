@@ -10,6 +10,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from distributed_privrl.core.errors import SpentError
+from distributed_privrl.core.interrupts import interrupt
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments.run import RunResult
@@ -175,6 +176,28 @@ def test_a_kill_where_nothing_is_lost_costs_nothing(place: Intake, when: str) ->
     assert len(released(place, result)) == 250
     tables = [name for name in kept(result) if name.startswith("table.")]
     assert len(tables) == 3
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_an_interruption_waits_for_the_step_that_is_being_made(place: Intake, index: int) -> None:
+    right = MarginalsProgram.step
+
+    def interrupted(self: MarginalsProgram, number: int, *rest: Any) -> None:
+        if number == index:
+            interrupt()  # as the handler of Ctrl-C, SIGTERM and SIGHUP does
+        right(self, number, *rest)
+
+    with pytest.MonkeyPatch.context() as patch, watched(place.ledger) as seen:
+        patch.setattr(MarginalsProgram, "step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            place.run(key=None)
+        assert entries(place) == (index + 1, index + 1)
+        patch.undo()
+        result = place.run(key=None, resume=True)
+        check_certified(place, result, seen)
+    assert entries(place) == (3, 3)
+    assert sum(name.startswith("table.") for name in kept(result)) == 3
 
 
 @pytest.mark.usefixtures("quick")
