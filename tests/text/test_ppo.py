@@ -187,6 +187,7 @@ def test_a_likelihood_in_the_reward_makes_likelier_texts_and_no_failed_text_gain
     given.clear()
     train(tmp_path / "gate", config=changed(mixing, steps=3), gate=gate)
     assert all(len(set(failed)) <= 1 for failed in given)
+    assert any(len(failed) > 1 for failed in given)
 
 
 def test_a_broken_limit_brings_back_the_last_model_in_health(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ NOT_JUDGED = Verdict(
     grade=Grade.NOT_JUDGED,
     reason="of texts of models that were tuned by noisy votes or in private rounds, those of small"
     " models were measured: votes brought them nearer to documents than the untuned model's, and"
-    " cost some of the language; rounds brought nothing (docs/dprft.md#measured). What the private"
+    " cost some of the language; rounds brought little (docs/dprft.md#measured). What the private"
     " report says of yours decides (docs/dprft.md#texts-beside-real-ones)",
 )
 """Nobody stops a run of whose worth nothing is known."""

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("transformers", reason="extra text is not installed: pip install '.[text]'")
 
+from distributed_privrl.core.config import validate
 from distributed_privrl.core.errors import (
     BudgetError,
     ConfigError,
@@ -18,8 +19,11 @@ from distributed_privrl.core.errors import (
     UselessError,
     VerificationError,
 )
+from distributed_privrl.data.corpus_datasets import CorpusSchema, import_corpus
 from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.experiments.sampling import finished_config
+from distributed_privrl.methods.dprft.config import UNTUNED
+from distributed_privrl.methods.dprft.plan import VotePlan
 from distributed_privrl.methods.dprft.releases import VoteRelease
 from distributed_privrl.methods.dprft.scorer import VoteScorer
 from distributed_privrl.methods.dprft.steps import STEPS
@@ -67,6 +71,52 @@ def test_a_run_ends_in_texts_and_a_certificate_of_all_that_it_might_score(
     report = json.loads((result.directory.path / "report.json").read_text())
     assert "What is in the texts" in {one["title"] for one in report["sections"]}
     world.check_leaks(caplog.text + "".join(capfd.readouterr()))
+
+
+def test_texts_of_the_model_before_follow_from_public_facts_alone(tmp_path: Path) -> None:
+    found = []
+    for name, most in (("one", 24), ("other", 36)):
+        (tmp_path / name).mkdir()
+        world = Notes(tmp_path / name)
+        path = tmp_path / "notes.jsonl"
+        rows = [{"text": f"{name} wrote of {i}", "author": f"a{i % 12}"} for i in range(most)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        schema = validate(CorpusSchema, {"text": {"unit": "author"}}, source="test")
+        import_corpus(path, schema, world.store, "notes/others-v0")
+        changes = {"data__sensitive": "notes/others-v0", "privacy__epsilon": None}
+        world.run(key=None, training__steps=1, training__options={}, **changes)
+        folder = world.folder / "run" / "private"
+        found.append([(folder / one).read_text() for one in ("texts.jsonl", UNTUNED)])
+    (tuned, before), (other_tuned, other_before) = found
+    assert before == other_before
+    assert len(before.splitlines()) == 5
+    assert tuned != other_tuned
+
+
+def test_a_run_may_leave_the_model_before_out_and_its_file_has_a_name_of_its_own(
+    world: Notes,
+) -> None:
+    result = world.run(key=None, output__untuned=0, training__steps=1)
+    assert {output.id for output in result.certificate.outputs} == {"texts.jsonl"}
+    assert not (result.directory.path / UNTUNED).exists()
+    with pytest.raises(ConfigError, match="name another file"):
+        world.config(output__texts=UNTUNED)
+
+
+@pytest.mark.parametrize(
+    ("reward", "said"),
+    [
+        ("dp_votes", "which lies between 0 and 0.5"),
+        ("dp_votes_soft", "those of a step's 8 texts sum up to 1"),
+        ("dp_votes_centred", "those of a step's 8 texts have a norm of 1 at most"),
+    ],
+)
+def test_a_plan_says_how_large_rewards_are_beside_their_noise(
+    world: Notes, reward: str, said: str
+) -> None:
+    plan = plan_run(world.config(model__reward=reward))
+    assert isinstance(plan, VotePlan)
+    assert said in plan.noise
 
 
 @pytest.mark.parametrize(
