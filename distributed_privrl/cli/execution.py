@@ -6,14 +6,16 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from distributed_privrl.cli.logs import as_json
-from distributed_privrl.core.interrupts import interrupt
+from distributed_privrl.core import interrupts
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -26,8 +28,15 @@ if TYPE_CHECKING:
 
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PACKAGE = __name__.partition(".")[0]
+_REMINDER = signal.SIGURG
+"""By which this process comes back to what it was asked: ignored by others, as few signals are."""
 _MOMENT = 0.02
-"""Seconds after which an interrupt that was swallowed comes again."""
+"""Seconds between two looks at work that was asked to stop and has not."""
+_PATIENCE = 1.0
+"""Seconds in which work may come to a rest; then it is stopped in the package's own code."""
+_LONGEST = 4.0
+"""Seconds after which it is stopped wherever it is: in a library, or in a wait."""
 STOPPING = "stopping: the current step is finished and saved first"
 """Said at the first signal: a run writes a last checkpoint, other commands clear up."""
 ONCE_MORE = "stopping: a last checkpoint is being written; once more ends at once, without it"
@@ -102,7 +111,9 @@ def termination_as_interrupt() -> Iterator[None]:
     """Treat SIGTERM and SIGHUP inside the block like Ctrl-C: a last checkpoint, then the exit.
 
     The first two say what is being done, and the second changes nothing; the third ends the process
-    on the spot. A signal that is ignored, as SIGHUP under ``nohup``, stays ignored.
+    on the spot. A signal that is ignored, as SIGHUP under ``nohup``, stays ignored. The interrupt
+    comes where work rests (`core.interrupts`), and elsewhere where that takes more than a second.
+    Of one that comes after the last rest nothing is left at the block's end: the work is done.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -113,12 +124,15 @@ def termination_as_interrupt() -> Iterator[None]:
     sys.unraisablehook = stop.swallowed
     for one in heeded:
         signal.signal(one, stop)
+    reminded = signal.signal(_REMINDER, stop.insist)
     try:
         yield
     finally:
+        interrupts.withdraw()
         sys.unraisablehook = stop.unraisable
         for one in heeded:
             signal.signal(one, before[one])
+        signal.signal(_REMINDER, reminded)
 
 
 class _Stop:
@@ -135,29 +149,51 @@ class _Stop:
         self.unraisable = unraisable
         self._heeded = heeded
         self._stopping = False
+        self._since = 0.0
 
-    def __call__(self, _signal: int, _frame: object) -> None:
-        """Stop, or say that it is being done."""
+    def __call__(self, _signal: int, _frame: FrameType | None) -> None:
+        """Ask the work to stop, or say that it is being done."""
         if not self._stopping:
             self._stopping = True
             _say(STOPPING)
-            interrupt()
+            self._ask(_PATIENCE)
             return
         for one in self._heeded:
             signal.signal(one, signal.SIG_DFL)
         _say(ONCE_MORE)
 
+    def insist(self, _signal: int, frame: FrameType | None) -> None:
+        """Stop what did not come to a rest: in code of the package, after a while in any other."""
+        own = frame is not None and _is_own(frame)
+        if interrupts.asked() and (own or time.monotonic() - self._since > _LONGEST):
+            interrupts.interrupt()
+
     def swallowed(self, error: Any) -> None:
-        """Stop a moment later where a destructor or a generator's end was interrupted.
+        """Ask again where a destructor or a generator's end was interrupted.
 
         An error there goes no further: Python would show it, and the run would go on.
         """
         if error.exc_type is not KeyboardInterrupt:
             self.unraisable(error)
         elif self._stopping:
-            self._stopping = False
-            again = (os.getpid(), self._heeded[0])
-            threading.Timer(_MOMENT, os.kill, again).start()
+            self._ask(_MOMENT)
+
+    def _ask(self, patience: float) -> None:
+        interrupts.ask()
+        self._since = time.monotonic()
+        threading.Thread(target=_remind, args=[patience], daemon=True).start()
+
+
+def _remind(patience: float) -> None:
+    """Come back to the main thread until what was asked of it is done."""
+    time.sleep(patience)
+    while interrupts.asked():
+        signal.pthread_kill(threading.main_thread().ident or 0, _REMINDER)
+        time.sleep(_MOMENT)
+
+
+def _is_own(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE
 
 
 def _say(message: str) -> None:

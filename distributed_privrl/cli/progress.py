@@ -17,6 +17,7 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from distributed_privrl.cli.logs import as_json, progress_line
+from distributed_privrl.core import interrupts
 from distributed_privrl.core.progress import Progress, mark_of
 
 TIMED_STAGES = ("collecting", "public pre-training", "sampling", "training agents")
@@ -65,7 +66,7 @@ class TimeColumn(ProgressColumn):
 
 
 class BarProgress:
-    """One bar a stage.
+    """One bar a stage. Work that tells of a step rests, and is stopped if that was asked for.
 
     Args:
         bars: the display.
@@ -80,10 +81,14 @@ class BarProgress:
         if stage not in self._stages:
             self._stages[stage] = self._bars.add_task(stage, total=total, note=note)
         self._bars.update(self._stages[stage], completed=done, total=total, note=note)
+        interrupts.rest()
 
 
 class PlainProgress:
-    """A line at the start, at a hundredth, at every tenth and at the end of a stage."""
+    """A line at the start, at a hundredth, at every tenth and at the end of a stage.
+
+    Work that tells of a step rests, and is stopped if that was asked for.
+    """
 
     def __init__(self) -> None:
         self._shown: dict[str, tuple[int, str]] = {}
@@ -95,6 +100,10 @@ class PlainProgress:
         The first hundredth is one, so that a long stage soon shows that it goes on. At the end
         another note is another line: what ends after the last step is told, too.
         """
+        self._tell(stage, done, total, note)
+        interrupts.rest()
+
+    def _tell(self, stage: str, done: int, total: int, note: str) -> None:
         mark = mark_of(done, total)
         if self._shown.get(stage) == (shown := (mark, note if mark == 100 else "")):
             return

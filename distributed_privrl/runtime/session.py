@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from distributed_privrl.core import interrupts
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.files import storage_errors
 from distributed_privrl.core.memory import forbid_core_dumps
@@ -245,6 +246,7 @@ def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleT
     except SystemExit as stop:
         if stop.code == signal.SIGTERM and callable(on_termination):
             on_termination(signal.SIGTERM, None)
+            interrupts.rest()
         raise
     except ConnectionError as error:
         raise _nothing_answers(str(cluster)) from error

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from distributed_privrl.cli import execution
 from distributed_privrl.cli.execution import start_executor, termination_as_interrupt
+from distributed_privrl.cli.progress import PlainProgress
+from distributed_privrl.core import interrupts
 from distributed_privrl.core.config import RuntimeConfig
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.privacy.ledger import Ledger, attempts
@@ -20,10 +23,19 @@ def test_local_means_no_ray():
     assert isinstance(start_executor(RuntimeConfig(executor="local")), LocalExecutor)
 
 
+def _stopped(work):
+    with pytest.raises(KeyboardInterrupt), termination_as_interrupt():
+        work()
+
+
+def _signalled(stop):
+    signal.raise_signal(stop)
+    interrupts.rest()
+
+
 def test_termination_is_an_interrupt_inside_the_block_alone():
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), termination_as_interrupt():
-        signal.raise_signal(signal.SIGTERM)
+    _stopped(lambda: _signalled(signal.SIGTERM))
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -43,10 +55,10 @@ def test_a_transaction_of_the_ledger_is_whole_before_the_interrupt(
         name = context.func.__name__
         value = enter(context)
         if name == "transaction":
-            signal.raise_signal(signal.SIGTERM)
+            interrupts.interrupt()
         return value
 
-    with termination_as_interrupt(), monkeypatch.context() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr(contextlib._GeneratorContextManager, "__enter__", entered)
         with pytest.raises(KeyboardInterrupt) as ended:
             open_run(ledger)
@@ -74,11 +86,13 @@ def test_other_threads_leave_signals_alone():
 STOPPED = """
 import signal, sys, time
 from distributed_privrl.cli.execution import termination_as_interrupt
+from distributed_privrl.core.interrupts import rest
 signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     with termination_as_interrupt():
         try:
             signal.raise_signal(signal.SIGINT)
+            rest()
         finally:
             signal.raise_signal(signal.SIGTERM)
             print("saved", flush=True)
@@ -107,23 +121,112 @@ def test_a_terminal_that_closes_is_an_interrupt_unless_nohup_ignores_it():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with termination_as_interrupt():
-            signal.raise_signal(signal.SIGHUP)
+            _signalled(signal.SIGHUP)
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        with pytest.raises(KeyboardInterrupt), termination_as_interrupt():
-            signal.raise_signal(signal.SIGHUP)
+        _stopped(lambda: _signalled(signal.SIGHUP))
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
-class InterruptedAtItsEnd:
-    def __del__(self):
-        signal.raise_signal(signal.SIGTERM)
+def _called_in_a_library(stops):
+    """Send a signal, and make another error of whatever comes out of that, as libraries do."""
+    try:
+        for one in stops:
+            signal.raise_signal(one)
+    except BaseException as error:
+        raise TypeError("no such thing") from error
 
 
-def test_an_interrupt_in_a_destructor_is_not_lost():
+def test_an_interrupt_comes_where_progress_is_told_and_not_in_the_call_that_was_running():
+    progress, told = PlainProgress(), []
+
     def work():
-        InterruptedAtItsEnd()
-        time.sleep(5)
+        _called_in_a_library([signal.SIGTERM])
+        told.append("the call")
+        progress("sampling", 1, 2)
+        told.append("more")
 
-    with pytest.raises(KeyboardInterrupt), termination_as_interrupt():
+    _stopped(work)
+    assert told == ["the call"]
+
+
+def test_an_interrupt_after_the_last_rest_changes_nothing():
+    with termination_as_interrupt():
+        _called_in_a_library([signal.SIGTERM])
+    interrupts.rest()
+
+
+def test_an_error_before_work_rests_leaves_no_interrupt_behind():
+    def work():
+        signal.raise_signal(signal.SIGTERM)
+        raise TypeError
+
+    with pytest.raises(TypeError), termination_as_interrupt():
         work()
+    assert not interrupts.asked()
+
+
+@pytest.fixture
+def seconds_of_work():
+    """A function of the package that works for some seconds, and tells nobody."""
+    code = """
+def work(seconds):
+    end = clock() + seconds
+    while clock() < end:
+        pass
+"""
+    names = {"__name__": "distributed_privrl.long_work", "clock": time.monotonic}
+    exec(code, names)
+    return names["work"]
+
+
+def test_work_that_does_not_rest_is_interrupted_in_the_packages_own_code(
+    monkeypatch, seconds_of_work
+):
+    monkeypatch.setattr(execution, "_PATIENCE", 0.05)
+    ended = []
+
+    def work():
+        signal.raise_signal(signal.SIGTERM)
+        end = time.monotonic() + 0.2
+        while time.monotonic() < end:
+            pass
+        ended.append("code of others")
+        seconds_of_work(20)
+        ended.append("the package's")
+
+    _stopped(work)
+    assert ended == ["code of others"]
+
+
+def test_a_call_that_does_not_end_is_interrupted_in_the_end(monkeypatch):
+    monkeypatch.setattr(execution, "_PATIENCE", 0.05)
+    monkeypatch.setattr(execution, "_LONGEST", 0.1)
+
+    def work():
+        signal.raise_signal(signal.SIGTERM)
+        threading.Event().wait(20)
+        pytest.fail("nothing interrupted the wait")
+
+    _stopped(work)
+
+
+def test_an_interrupt_in_a_destructor_is_not_lost(monkeypatch, seconds_of_work):
+    monkeypatch.setattr(execution, "_PATIENCE", 0.05)
+    seen = []
+
+    class WorksAtItsEnd:
+        def __del__(self):
+            try:
+                seconds_of_work(20)
+            except KeyboardInterrupt:
+                seen.append("in the destructor")
+                raise
+
+    def work():
+        signal.raise_signal(signal.SIGTERM)
+        WorksAtItsEnd()
+        seconds_of_work(20)
+
+    _stopped(work)
+    assert seen == ["in the destructor"]

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from distributed_privrl.core.interrupts import held_back, interrupt
+from distributed_privrl.core.interrupts import ask, asked, held_back, interrupt, rest, withdraw
 
 
 def test_an_interruption_waits_for_the_end_of_the_outermost_block() -> None:
@@ -55,3 +55,36 @@ def test_blocks_of_other_threads_hold_nothing_back() -> None:
         interrupt()
     end.set()
     thread.join()
+
+
+def test_what_is_asked_for_waits_until_work_rests() -> None:
+    rest()
+    ask()
+    with held_back():
+        rest()
+    assert asked()
+    with pytest.raises(KeyboardInterrupt):
+        rest()
+    assert not asked()
+    rest()
+
+
+def test_what_is_withdrawn_is_not_raised() -> None:
+    ask()
+    withdraw()
+    rest()
+
+
+def test_other_threads_rest_undisturbed() -> None:
+    ended = []
+
+    def work() -> None:
+        rest()
+        ended.append(True)
+
+    ask()
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    withdraw()
+    assert ended == [True]
