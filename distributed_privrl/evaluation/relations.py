@@ -17,11 +17,21 @@ CLEARLY = 3.0
 
 def is_lost(one: Judged) -> bool:
     """Say whether synthetic rows have lost a relation of the real ones."""
-    if one.excess > FAR_PAIR:
-        return True
+    return one.excess > FAR_PAIR or (_is_halved(one) and one.value > CLEARLY * one.highest)
+
+
+def is_faded(one: Judged) -> bool:
+    """Say whether less than half of a relation is left, and too little is known to call it lost.
+
+    Rows are farther off than any other real sample, but not clearly: real samples of few units
+    differ much themselves.
+    """
+    return _is_halved(one) and one.excess > 0 and not is_lost(one)
+
+
+def _is_halved(one: Judged) -> bool:
     left = one.synthetic * np.sign(one.real)
-    weak = abs(one.real) >= LEAST_RELATION and left < HALF * abs(one.real)
-    return bool(weak and one.value > CLEARLY * one.highest)
+    return bool(abs(one.real) >= LEAST_RELATION and left < HALF * abs(one.real))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +41,14 @@ class KeptRelations:
     Args:
         kept: how many.
         relations: how many there are of `LEAST_RELATION` or more.
-        lost: the names of the others, the strongest first.
+        lost: the names of those that are lost, the strongest first.
+        faded: those of which less than half is left, though it is not clear; likewise.
     """
 
     kept: int
     relations: int
     lost: tuple[str, ...]
+    faded: tuple[Judged, ...]
 
 
 def kept_relations(pairs: Sequence[Judged]) -> KeptRelations:
@@ -45,10 +57,11 @@ def kept_relations(pairs: Sequence[Judged]) -> KeptRelations:
     Args:
         pairs: associations of two columns.
     """
-    there = [one for one in pairs if abs(one.real) >= LEAST_RELATION]
-    lost = sorted((one for one in there if is_lost(one)), key=lambda one: -abs(one.real))
+    there = sorted(
+        (one for one in pairs if abs(one.real) >= LEAST_RELATION), key=lambda one: -abs(one.real)
+    )
+    lost = tuple(one.name for one in there if is_lost(one))
+    faded = tuple(one for one in there if is_faded(one))
     return KeptRelations(
-        kept=len(there) - len(lost),
-        relations=len(there),
-        lost=tuple(one.name for one in lost),
+        kept=len(there) - len(lost) - len(faded), relations=len(there), lost=lost, faded=faded
     )

@@ -77,7 +77,8 @@ def _overview(found: Usefulness) -> Section:
         f" A column is lost if its distance is larger by {FAR_COLUMN:g} than any other real"
         f" sample's, a relation if its strength is off by {FAR_PAIR:g} more, or if one of"
         f" {LEAST_RELATION:g} or more has less than {HALF:g} of it left and is off {CLEARLY:g}"
-        " times as much as any other real sample's, a rule if the share of"
+        " times as much as any other real sample's (if it is off by less, but by more than any"
+        " other real sample's, it counts as neither kept nor lost), a rule if the share of"
         f" rows that keep to it is smaller by {FAR_RULE:g}, what follows from"
         f" {found.terms.given}, or an action from {found.terms.state},"
         f" if every real sample explains {LEAST_TAUGHT:.0%} of it or more, and"
@@ -112,11 +113,17 @@ def _overview(found: Usefulness) -> Section:
 
 
 def _relations(found: Usefulness) -> list[Metric]:
-    """Return how many relations are kept, and the names of the strongest lost ones."""
+    """Return how many relations are kept, and the strongest of those that are not."""
     kept = kept_relations(found.pairs)
     if not kept.relations:
         return []
     lost = f"; lost, the strongest first: {', '.join(kept.lost[:SHOWN])}" if kept.lost else ""
+    faded = [f"{one.name} ({one.real:.2f}, {one.synthetic:.2f})" for one in kept.faded[:SHOWN]]
+    if faded:
+        lost += (
+            "; less than half of it left, but real samples differ too much to call it lost"
+            f" (in real rows, in synthetic ones): {', '.join(faded)}"
+        )
     return [
         Metric(
             name="relations that are kept",

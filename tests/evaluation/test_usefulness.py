@@ -11,6 +11,7 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.named_rows import Rows
 from distributed_privrl.evaluation import usefulness as module
 from distributed_privrl.evaluation.conditional import explained, targets_of
+from distributed_privrl.evaluation.judged import Judged
 from distributed_privrl.evaluation.relations import kept_relations
 from distributed_privrl.evaluation.usefulness import Usefulness, usefulness
 from tests.evaluation.named import names, numbers
@@ -220,8 +221,39 @@ def test_a_loose_relation_of_which_nothing_is_left_is_named_and_counted() -> Non
     found = judged(real, shuffled(made, "pressure"))
     assert any("pressure" in problem for problem in found.problems())
     kept = kept_relations(found.pairs)
-    assert kept.kept == whole.kept - len(kept.lost)
+    assert kept.kept == whole.kept - len(kept.lost) - len(kept.faded)
     assert kept.lost[0] == "age and pressure"
+
+
+@pytest.mark.parametrize(
+    ("real", "synthetic", "value", "highest", "told"),
+    [
+        (0.225, 0.056, 0.188, 0.067, "faded"),  # a quarter is left: not 3 times .067 away
+        (0.225, 0.010, 0.215, 0.067, "lost"),
+        (0.225, 0.180, 0.070, 0.067, "kept"),  # most is left
+        (0.225, 0.100, 0.060, 0.067, "kept"),  # another real sample is as far off
+        (-0.225, -0.056, 0.188, 0.067, "faded"),
+        (-0.225, 0.150, 0.375, 0.150, "lost"),
+    ],
+)
+def test_a_relation_that_fades_among_samples_that_differ_is_not_kept(
+    real: float, synthetic: float, value: float, highest: float, told: str
+) -> None:
+    pair = Judged(
+        name="one and other",
+        value=value,
+        reference=highest,
+        lowest=highest,
+        highest=highest,
+        real=real,
+        synthetic=synthetic,
+    )
+    kept = kept_relations([pair])
+    assert (kept.kept, len(kept.lost), len(kept.faded)) == (
+        told == "kept",
+        told == "lost",
+        told == "faded",
+    )
 
 
 @pytest.mark.usefixtures("nothing_learned")

@@ -1,5 +1,6 @@
 """The private report of runs on real tables: red, with names, where a release is worth nothing."""
 
+import dataclasses
 import json
 import re
 from collections.abc import Mapping
@@ -14,6 +15,9 @@ from distributed_privrl.core.config import validate
 from distributed_privrl.data.importing import import_file
 from distributed_privrl.data.schema import ImportSchema
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation import usefulness
+from distributed_privrl.evaluation.judged import Judged
+from distributed_privrl.experiments import usefulness_report
 from distributed_privrl.experiments.samples import sampled_trajectories, sampled_units
 from distributed_privrl.experiments.usefulness_report import TITLE, usefulness_sections
 from distributed_privrl.methods.privorl.config import PrivorlArConfig
@@ -153,6 +157,39 @@ def test_real_rows_beside_real_rows_are_not_red(tmp_path: Path) -> None:
     sections = usefulness_sections(store, real="t/one-v0", synthetic="t/mixed-v0")
     named = [text for section in sections for text in section.not_useful]
     assert any(text.startswith("how carrier and distance go together: 0.") for text in named)
+
+
+def test_a_relation_that_fades_is_not_counted_as_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Figures of a run at epsilon 1, which said that all relations were kept."""
+    pair = Judged(
+        name="semesters and department",
+        value=0.188,
+        reference=0.037,
+        lowest=0.019,
+        highest=0.067,
+        real=0.225,
+        synthetic=0.056,
+    )
+    store = DatasetStore(tmp_path / "datasets")
+    take(store, "t/one-v0", TRIAL, trial(), tmp_path)
+    for name in ("_areas", "_taught", "_chosen"):
+        monkeypatch.setattr(usefulness, name, lambda *_: ())
+
+    def faded(*rows: Any) -> usefulness.Usefulness:
+        found = usefulness.usefulness(*rows)
+        assert not isinstance(found, str)
+        return dataclasses.replace(found, pairs=(pair,))
+
+    monkeypatch.setattr(usefulness_report, "usefulness", faded)
+    sections = usefulness_sections(store, real="t/one-v0", synthetic="t/one-v0")
+    (kept,) = [one for one in sections[0].metrics if one.name == "relations that are kept"]
+    assert kept.value == "0 of 1"
+    assert "less than half of it left" in kept.explanation
+    assert "semesters and department (0.23, 0.06)" in kept.explanation
+    assert "; lost" not in kept.explanation
+    assert not any("semesters" in text for one in sections for text in one.not_useful)
 
 
 def test_samples_are_random_whole_units(tmp_path: Path) -> None:
