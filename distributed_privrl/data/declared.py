@@ -194,8 +194,9 @@ class DeclaredTable(StrictModel):
             observed = column_names(columns.observation)
             if observed and all(one in kinds and kinds[one].lasting for one in observed):
                 raise ValueError(
-                    "all columns of the observation are lasting: nothing would ever change; declare"
-                    " as lasting what a person keeps, such as a year of birth"
+                    "all columns of the observation are lasting: nothing would ever change; name"
+                    " there what changes, too, such as an outcome, and as lasting only what"
+                    " a person keeps, such as a year of birth"
                 )
         return kinds
 
@@ -242,7 +243,10 @@ class DeclaredTable(StrictModel):
 def _misfit(name: str, kind: AnyKind, columns: ColumnsSchema) -> str | None:
     """Return what is wrong with the kind of a column; None: nothing."""
     if kind.lasting and name not in column_names(columns.observation):
-        return "is lasting, which a column of the observation may be: declare it there"
+        return (
+            "is lasting, which only a column of the observation can be: name it under observation"
+            " and another one in its place, or leave lasting out"
+        )
     if kind.lasting and not columns.has_successors:
         return "is lasting, and nothing follows a row: leave it out"
     if name in (*column_names(columns.observation), *column_names(columns.action)):
@@ -251,7 +255,8 @@ def _misfit(name: str, kind: AnyKind, columns: ColumnsSchema) -> str | None:
         beside = kind.missing in ("own", "indicator")
         if beside or isinstance(kind, CategoryKind):
             return (
-                "is the reward: a number, flag or date, and nothing beside it where it is missing"
+                "is the reward, which must be a number, flag or date, without missing: own or"
+                " indicator: declare it so, or name it under observation and another one as reward"
             )
     elif name in (columns.termination, columns.truncated):
         if not isinstance(kind, FlagKind) or kind.missing == "own":

@@ -281,6 +281,25 @@ def test_a_column_of_order_may_be_observed(take, store, tmp_path):
     assert list(back)[:4] == ["t", "step", "x", "day"]
 
 
+def test_a_trial_with_one_outcome_goes_in_and_comes_out(take, store, tmp_path):
+    """All but the outcome is lasting, which has gaps; the visit is both action and reward."""
+    schema = """
+columns: {observation: [arm, score], action: month, reward: month, trajectory: patient,
+          order: month, terminated: last, unit: patient}
+kinds:
+  arm: {type: flag, values: [placebo, active], lasting: true}
+  score: {type: number, whole: true, missing: indicator}
+  month: {type: number, whole: true}
+spaces: {observation: {type: box, low: [1], high: [5]}}
+"""
+    rows = "patient,month,arm,score\n1,1,active,4\n1,3,active,\n2,3,placebo,2\n2,1,placebo,5\n"
+    take(schema, rows)
+    back = exported(store, tmp_path)
+    assert back["arm"].tolist() == ["active"] * 2 + ["placebo"] * 2
+    assert back["month"].tolist() == back["reward"].tolist() == [1, 3, 1, 3]
+    assert back["score"].fillna(0).tolist() == [4, 0, 5, 2]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

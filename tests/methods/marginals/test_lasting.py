@@ -146,7 +146,10 @@ def test_the_owner_is_told_where_it_changes(
 @pytest.mark.parametrize(
     ("kinds", "message"),
     [
-        ({"gain": {"type": "number", "lasting": True}}, "is lasting, which a column of the obs"),
+        (
+            {"gain": {"type": "number", "lasting": True}},
+            "is lasting, which only a column of the obs",
+        ),
         (
             {name: {"type": "number", "lasting": True} for name in ("sex", "born", "wage")},
             "nothing would ever change",
