@@ -12,7 +12,7 @@ from typing import Any, Self
 import h5py
 import numpy as np
 from gymnasium.spaces import Discrete
-from h5py import h5a, h5d, h5g, h5s, h5t
+from h5py import h5a, h5d, h5g, h5p, h5s, h5t
 from numpy.typing import NDArray
 
 from distributed_privrl.data.spaces import Space
@@ -126,6 +126,8 @@ class EpisodeWriter(_FileWriter):
         super().__init__(path, observation_space, action_space, with_units=with_units)
         self._types: dict[np.dtype[Any], Any] = {}
         self._scalar = h5s.create(h5s.SCALAR)
+        self._timeless = h5p.create(h5p.DATASET_CREATE)
+        self._timeless.set_obj_track_times(False)  # no copy of the file would leave them out
 
     def write(self, trajectories: Trajectories) -> None:
         """Append an episode for each trajectory."""
@@ -156,7 +158,9 @@ class EpisodeWriter(_FileWriter):
 
     def _dataset(self, group: Any, name: bytes, values: NDArray[Any]) -> None:
         kind = self._type(values.dtype)
-        dataset = h5d.create(group, name, kind, h5s.create_simple(values.shape))
+        dataset = h5d.create(
+            group, name, kind, h5s.create_simple(values.shape), dcpl=self._timeless
+        )
         if values.size:
             dataset.write(h5s.ALL, h5s.ALL, values, kind)
 

@@ -2,6 +2,7 @@ import errno
 import json
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -472,6 +473,17 @@ def test_one_step_episodes_stay_small(store):
     store.write_transitions("a-v0", rows, layout="episodes", **SPACES)
     (path,) = (p for p in store.files("a-v0") if p.suffix == ".hdf5")
     assert path.stat().st_size < 5_000 * 500
+
+
+@pytest.mark.parametrize("layout", ["episodes", "packed"])
+def test_no_array_of_a_file_has_the_time_when_it_was_written(store, layout):
+    """HDF5 knows seconds: the same rows, a second later, are the same bytes."""
+    contents = []
+    for dataset in ("test/first-v0", "test/second-v0"):
+        store.write_trajectories(dataset, random_walk(2, 3), layout=layout, **SPACES)
+        contents.append((store.root / dataset / "data/main_data.hdf5").read_bytes())
+        time.sleep(1.01)
+    assert contents[0] == contents[1]
 
 
 def test_trajectories_without_steps_are_read_back(store):
