@@ -88,7 +88,7 @@ def _of_table(label: str, table: str) -> tuple[str, str]:
 
 
 def test_what_a_person_keeps_is_as_stored() -> None:
-    stored, table = cells("panels_rows"), ""
+    stored, table = cells("panels_parts"), ""
     _, _, *rows = rows_of("People who are asked year after year")
     for label, _, _, *shown in rows:
         table, measure = _of_table(label, table)
@@ -108,13 +108,13 @@ def test_whole_trajectories_of_people_are_as_stored() -> None:
             assert said(fresh.group(1), half), (table, measure, half)
         elif real:
             assert said(real, *runs(stored[table, "real"], measure)), (table, measure)
-        for epsilon, text in zip(("4", "1"), shown, strict=True):
+        for epsilon, text in zip(("10", "4", "1", "0.5"), shown, strict=True):
             values = with_range(runs(stored[table, f"marginals_j, eps {epsilon}"], measure))
             assert said(text, *values), (table, measure, epsilon, values)
 
 
 def test_the_mazes_table_is_the_stored_one() -> None:
-    stored = cells("simulated")
+    stored = cells("mazes")
     header, _, *rows = rows_of("Mazes with rewards in few rows")
     assert header[2:8] == list(MAZES)
     table = ""
@@ -123,7 +123,7 @@ def test_the_mazes_table_is_the_stored_one() -> None:
             table = label.split(",")[0]
             continue
         method = {"`marginals`": "marginals", "`privorl_ar`": "privorl_ar"}.get(label, "hybrid")
-        cell = stored[table, f"{method}, eps {epsilon}"]
+        cell = stored[table, f"{method}, eps {epsilon.replace('.5', '0.5')}"]
         for measure, text in zip(MAZES.values(), shown, strict=False):
             value = median(runs(cell, measure))
             assert said(text, value), (table, label, epsilon, measure, value)
