@@ -74,14 +74,17 @@ def check_draws(file: Path, ledger: Ledger) -> None:
     assert set(happened) | set(answers) <= set(entries), "something was drawn and not charged"
 
 
-def lost_rounds(ledger: Ledger) -> int:
+def lost_rounds(ledger: Ledger, entries: str = "") -> int:
     """Return how many rounds, steps or answers were paid for and are in no result.
 
     Args:
         ledger: of one run that has ended.
+        entries: how the ids of those that count end.
     """
-    entries = [one for one in ledger.entries() if one.kind == "rounds"]
-    return sum(one.reserved_rounds - one.committed_rounds for one in entries)
+    counted = [one for one in ledger.entries() if one.kind == "rounds"]
+    return sum(
+        one.reserved_rounds - one.committed_rounds for one in counted if one.id.endswith(entries)
+    )
 
 
 def double_replies(seed: int) -> None:

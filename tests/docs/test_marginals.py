@@ -129,6 +129,43 @@ def test_the_mazes_table_is_the_stored_one() -> None:
             assert said(text, value), (table, label, epsilon, measure, value)
 
 
+def test_where_the_hybrid_is_worse_than_rounds_alone_is_as_stored() -> None:
+    """Far from the real share at the goal, or larger where less is better."""
+    stored, worse = cells("mazes"), set()
+    for (table, cell), found in stored.items():
+        if not cell.startswith("hybrid"):
+            continue
+        rounds = stored[table, cell.replace("hybrid", "privorl_ar")]
+        (real,) = runs(stored[table, "real"], "at the goal")
+        for measure in MAZES:
+            of = MAZES[measure]
+            values = [median(runs(one, of)) for one in (found, rounds)]
+            if of == "at the goal":
+                values = [abs(value - real) for value in values]
+            if values[0] > values[1]:
+                worse.add((table, cell, of))
+    assert worse == {
+        ("large", "hybrid, eps 4", "at the goal"),
+        ("umaze", "hybrid, eps 0.5", "at the goal"),
+    }
+    assert "at the goal in large at 4 and in umaze at .5." in PAGE
+
+
+def test_what_is_said_of_stays_and_months_is_as_stored() -> None:
+    stays, planes = cells("sepsis"), cells("fleet")
+    values = [
+        median(runs(stays["icu_sepsis", f"marginals, eps {epsilon}"], "exact value"))
+        for epsilon in ("10", "4", "1", "0.5")
+    ]
+    ten, four, one, half = (f"{value:.3f}"[1:] for value in values)
+    assert four == one
+    assert f"is worth {ten} at epsilon 10, {four} at 4 and 1 and {half} at .5, exactly" in PAGE
+    months = planes["fleet", "marginals_j, eps 4"]
+    median_flights, least, most = with_range(runs(months, "flights a month"))
+    told = f"at 4: {median_flights:.1f} flights ({least:.1f} .. {most:.1f}) where 8.8 are real"
+    assert told in PAGE
+
+
 def test_what_the_fleet_s_counts_cost_is_measured() -> None:
     found = json.loads((RESULTS / "fleet_area.json").read_text())["cells"]
     areas = {
