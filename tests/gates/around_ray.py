@@ -14,7 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from distributed_privrl.core.executor import Executor
+from distributed_privrl.core.progress import silent
 from tests.gates.leaks import Secrets, scan_contents
+from tests.gates.metadata import Case, Sought
 
 SPACES = (None, b"fun", b"job", b"session", b"cluster", b"dashboard", b"tracing")
 """Ray's namespaces of keys."""
@@ -159,6 +162,22 @@ class Surroundings:
 
     def _files(self) -> list[Path]:
         return [path for path in sorted(self.session.rglob("*")) if path.is_file()]
+
+
+def gate_around_ray(case: Case, executor: Executor) -> None:
+    """Nothing that a sensitive dataset is, or says of itself, lies around a run of it on Ray.
+
+    Args:
+        case: the run.
+        executor: of workers on this process's Ray, which no run has to itself.
+    """
+    sought, around = Sought.planted_in(case), Surroundings()
+    case.start(silent, executor)
+    contents = list(around.contents())
+    assert any(b"Worker" in content for _, content in contents), "nothing ran on Ray"
+    told = {name: sorted(sought.found_in(name.encode() + content)) for name, content in contents}
+    leaks = {name: found for name, found in told.items() if found}
+    assert not leaks, f"what lies around Ray holds the sensitive dataset's: {leaks}"
 
 
 def _keys() -> Iterator[tuple[bytes | None, bytes]]:

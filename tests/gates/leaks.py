@@ -27,6 +27,8 @@ LARGE = 10**6
 """A whole number beyond this one is met by chance nowhere."""
 ROUND = 256
 """Multiples of it are met by chance in the tables of file formats."""
+PAGE = 4096
+"""Multiples of it are what memory is measured in, which a dashboard tells of every process."""
 COMMON = 16
 """A number is in two pairs, as an observation and as a next one: more often, many rows hold it."""
 TOKEN = re.compile(r"(?<![\w.+/=-])-?\d+(?:\.\d+)?(?![\w+/=])")
@@ -142,7 +144,7 @@ class Secrets:
             for one in arrays:
                 numbers = [*one.reshape(-1).tolist(), int(one.sum())]
                 large = [abs(number) for number in numbers if abs(number) > LARGE]
-                known |= {str(number): what for number in large if number % UNIT_WEIGHT}
+                known |= {str(number): what for number in large if number % PAGE}
         for one in self.counts:  # in units
             total = int(one.sum()) / UNIT_WEIGHT
             if total % 1 and round(total, 3) != round(total, DECIMALS):  # else any figure may be it

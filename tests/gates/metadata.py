@@ -67,6 +67,7 @@ SAID: dict[str, Any] = {
 _LARGE, _DIGITS, _EXACT, _FEW = 1e17, 5e-4, 1e-6, 300
 _LEAST_HASH = 2**32
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w])")
+_LONG_NUMBER = re.compile(rb"(?<!\d)\d{10,20}(?!\d)")
 _EMBEDDED = re.compile(rb"base64,([A-Za-z0-9+/=]+)")
 _ARRAYS = {".safetensors", ".npy"}
 
@@ -125,12 +126,12 @@ class Case:
     Args:
         store: datasets.
         sensitive: id of the one that is planted.
-        start: runs it; is given what hears of its progress.
+        start: runs it; is given what hears of its progress, and where workers live if not here.
     """
 
     store: DatasetStore
     sensitive: str
-    start: Callable[[Callable[..., None]], RunResult]
+    start: Callable[..., RunResult]
 
 
 def plant(store: DatasetStore, dataset: str) -> Canaries:
@@ -172,22 +173,71 @@ def plant(store: DatasetStore, dataset: str) -> Canaries:
 
 
 def words_of_rows(store: DatasetStore, dataset: str) -> NDArray[np.uint64]:
-    """Return 8 bytes each that tell of one sensitive row or of whose it is, sorted.
+    """Return 8 bytes each that tell of one sensitive row, sorted.
 
-    Two neighbouring numbers of a row, neither of them whole, and ids of units that are hashes.
-    Empty where rows are texts or categories, which whole words of bytes do not tell apart.
+    Two neighbouring numbers of a row, neither of them whole. Empty where rows are texts or
+    categories, which whole words of bytes do not tell apart.
     """
     info = store.info(dataset)
     if not isinstance(info.observation_space, Box):
         return np.empty(0, np.uint64)
-    rows = store.read_transitions(dataset, unit=info.unit_column or TRANSITION)
+    rows = store.read_transitions(dataset, unit=TRANSITION)
     table = np.concatenate(
         [np.asarray(rows.observations), np.asarray(rows.next_observations)]
     ).astype(np.float32)
     whole = table == np.rint(table)
     telling = ~(whole[:, 1:] | whole[:, :-1])
-    pairs = neighbours(table).reshape(len(table), -1)[telling]
-    return np.union1d(pairs, rows.unit_ids[rows.unit_ids > _LEAST_HASH])
+    return np.unique(neighbours(table).reshape(len(table), -1)[telling])
+
+
+def units_of(store: DatasetStore, dataset: str) -> NDArray[np.uint64]:
+    """Return the ids of units that are met by chance nowhere, sorted: large ones, and hashes."""
+    if store.info(dataset).unit_column is None:
+        return np.empty(0, np.uint64)
+    ids = np.unique(np.concatenate(list(store.iter_unit_ids(dataset))))
+    return ids[ids > _LEAST_HASH]
+
+
+@dataclass(frozen=True)
+class Sought:
+    """What a sensitive dataset is and says, to be looked for in contents.
+
+    Args:
+        planted: canaries of its metadata.
+        rows: see `words_of_rows`.
+        units: see `units_of`.
+        folder: of the datasets.
+    """
+
+    planted: Canaries
+    rows: NDArray[np.uint64]
+    units: NDArray[np.uint64]
+    folder: Path
+
+    @classmethod
+    def planted_in(cls, case: Case, *, releases_rows: bool = False) -> "Sought":
+        """Plant canaries into a case's sensitive dataset, and look at its rows and units."""
+        planted = plant(case.store, case.sensitive)
+        assert len(planted.texts) > 15
+        assert len(planted.numbers) > 25
+        none = np.empty(0, np.uint64)
+        rows = none if releases_rows else words_of_rows(case.store, case.sensitive)
+        return cls(planted, rows, units_of(case.store, case.sensitive), case.store.root)
+
+    def found_in(self, content: bytes, *, suffix: str = "") -> set[str]:
+        """Return what ``content`` holds: as text, as bytes, or in an image."""
+        found = self.planted.found_in(content, suffix=suffix)
+        if str(self.folder).encode() in content:
+            found.add("the folder of datasets")
+        if len(self.rows) and holds_words(content, self.rows):
+            found.add("rows")
+        if len(self.units) and (holds_words(content, self.units) or self._named_in(content)):
+            found.add("units")
+        return found
+
+    def _named_in(self, content: bytes) -> bool:
+        named = {int(one) for one in _LONG_NUMBER.findall(content)}
+        return not named.isdisjoint(self.units.tolist())
 
 
 def gate_metadata(case: Case, *, releases_rows: bool = False) -> None:
@@ -197,10 +247,8 @@ def gate_metadata(case: Case, *, releases_rows: bool = False) -> None:
         case: the run.
         releases_rows: the method's release is made of sensitive rows that are stable.
     """
-    planted = plant(case.store, case.sensitive)
-    rows = np.empty(0, np.uint64) if releases_rows else words_of_rows(case.store, case.sensitive)
-    assert len(planted.texts) > 15
-    assert len(planted.numbers) > 25
+    sought = Sought.planted_in(case, releases_rows=releases_rows)
+    planted = sought.planted
     there = set(case.store.ids())
     said = io.StringIO()
     with (
@@ -217,18 +265,14 @@ def gate_metadata(case: Case, *, releases_rows: bool = False) -> None:
     for place, count in list(planted.counts.items()):
         if count < _FEW or re.search(rf"\b{count}\b", declared):
             del planted.counts[place]  # it is what the configuration declares, or anything
-    leaks = {"what was said": planted.found_in("\n".join(spoken).encode(), suffix=".txt")}
+    leaks = {"what was said": sought.found_in("\n".join(spoken).encode(), suffix=".txt")}
     made = sorted(set(case.store.ids()) - there)
     folders = [result.directory.path, *(case.store.root / name for name in made)]
     for folder in folders:
         for path in _files(folder):
             name = str(path.relative_to(folder.parent))
             content = path.read_bytes() + name.encode()
-            leaks[name] = planted.found_in(content, suffix=path.suffix)
-            if str(case.store.root).encode() in content:
-                leaks[name].add("the folder of datasets")
-            if len(rows) and holds_words(content, rows):
-                leaks[name].add("rows or units")
+            leaks[name] = sought.found_in(content, suffix=path.suffix)
     for name in ("report.html", "report.json", "certificate.json", "metrics.jsonl"):
         assert f"{folders[0].name}/{name}" in leaks, f"the run wrote no {name}"
     for name in made:

@@ -19,7 +19,9 @@ def _privorl(folder: Path, master: DatasetStore, config: RunConfig) -> Case:
     return Case(
         store=world.store,
         sensitive=config.data.sensitive,
-        start=lambda progress: world.start(config, progress=progress),
+        start=lambda progress, executor=None: world.start(
+            config, progress=progress, executor=executor
+        ),
     )
 
 
@@ -27,7 +29,9 @@ def _ready(world: World, **run: Any) -> Case:
     return Case(
         store=world.store,
         sensitive=world.dataset,
-        start=lambda progress: world.run(key=None, progress=progress, **run),
+        start=lambda progress, executor=None: world.run(
+            key=None, progress=progress, executor=executor, **run
+        ),
     )
 
 
@@ -37,24 +41,29 @@ def _expert(folder: Path, master: DatasetStore) -> Case:
     return _ready(crowd.Crowd(folder, master), evaluation=evaluation, **output)
 
 
+def _telling(world: World, **run: Any) -> Case:
+    world.bounds.write_text(intake.WIDE_BOUNDS)
+    return _ready(world.budget(), **run)
+
+
 def _marginals(folder: Path, master: DatasetStore) -> Case:
-    return _ready(intake.Intake(folder, master).budget(), training__tables=1)
+    return _telling(intake.Intake(folder, master), training__tables=1)
 
 
 def _one_shot(method: str) -> Callable[[Path, DatasetStore], Case]:
-    return lambda folder, master: _ready(intake.Intake(folder, master, method).budget())
+    return lambda folder, master: _telling(intake.Intake(folder, master, method))
 
 
 def _pate_gan(*, taught: bool) -> Callable[[Path, DatasetStore], Case]:
-    return lambda folder, master: _ready(games.Games(folder, master).budget(), taught=taught)
+    return lambda folder, master: _telling(games.Games(folder, master), taught=taught)
 
 
 def _admissions(folder: Path) -> DatasetStore:
-    return intake.admission_store(folder / "datasets")
+    return intake.telling_store(folder / "datasets")
 
 
 def _games(folder: Path) -> DatasetStore:
-    return games.game_store(folder / "datasets")
+    return games.game_store(folder / "datasets", intake.telling_store)
 
 
 def _notes(folder: Path) -> DatasetStore:

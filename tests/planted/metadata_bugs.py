@@ -1,11 +1,13 @@
-"""Bugs that show what a sensitive dataset says of itself; each opens it first, as it must."""
+"""Bugs that show what a sensitive dataset is, or says of itself; each opens it first."""
 
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.store import DatasetStore
@@ -14,7 +16,7 @@ from distributed_privrl.experiments import judging
 from distributed_privrl.experiments import run as program
 from distributed_privrl.methods.expert import report as expert_report
 from distributed_privrl.privacy.metrics import PublicValue
-from tests.gates.metadata import Case
+from tests.gates.metadata import Case, units_of
 
 Plant = Callable[[pytest.MonkeyPatch, Case], None]
 
@@ -89,5 +91,38 @@ def rows_in_the_metrics(patch: pytest.MonkeyPatch, case: Case) -> None:
         right(directory, certificate, *further)
         total = case.store.info(case.sensitive).total_steps.open(Purpose.OWNER)
         directory.write_metrics([{"rows": PublicValue(total)}])
+
+    patch.setattr(program, "_log", log)
+
+
+def unit_in_the_progress(patch: pytest.MonkeyPatch, case: Case) -> None:
+    """Progress names the unit that is looked at."""
+    right = judging.evaluate_release
+    unit = int(units_of(case.store, case.sensitive)[7])
+
+    def evaluate(*arguments: Any, progress: Any, **others: Any) -> Any:
+        progress(f"looking at {unit}", 0, 1)
+        return right(*arguments, progress=progress, **others)
+
+    patch.setattr(judging, "evaluate_release", evaluate)
+
+
+def units_in_the_checkpoint(patch: pytest.MonkeyPatch, case: Case) -> None:
+    """The checkpoint keeps the ids of units, for a later resume."""
+    _beside_metrics(patch, "units.npy", units_of(case.store, case.sensitive)[3:5])
+
+
+def rows_in_the_checkpoint(patch: pytest.MonkeyPatch, case: Case) -> None:
+    """The checkpoint keeps a few rows, to compare others with."""
+    rows = case.store.read_transitions(case.sensitive, unit="transition")
+    _beside_metrics(patch, "rows.npy", np.asarray(rows.observations[5:7], np.float32))
+
+
+def _beside_metrics(patch: pytest.MonkeyPatch, name: str, values: NDArray[Any]) -> None:
+    right = program._log
+
+    def log(directory: Any, certificate: Any, *further: Any) -> None:
+        right(directory, certificate, *further)
+        np.save(directory.checkpoint / name, values)
 
     patch.setattr(program, "_log", log)

@@ -42,6 +42,21 @@ BUGS: dict[str, tuple[str, Plant, str]] = {
         metadata_bugs.rows_in_the_metrics,
         "'run/metrics.jsonl': .*'total_steps'",
     ),
+    "a unit in the progress": (
+        "privsyn",
+        metadata_bugs.unit_in_the_progress,
+        "'what was said': .*'units'",
+    ),
+    "units in the checkpoint": (
+        "expert",
+        metadata_bugs.units_in_the_checkpoint,
+        "'run/checkpoint/units.npy': .*'units'",
+    ),
+    "rows in the checkpoint": (
+        "privsyn",
+        metadata_bugs.rows_in_the_checkpoint,
+        "'run/checkpoint/rows.npy': .*'rows'",
+    ),
 }
 
 

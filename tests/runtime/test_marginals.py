@@ -15,7 +15,6 @@ import pytest
 
 from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.stage import CHECKPOINT
 from distributed_privrl.privacy.ledger import entry_secrets
 from distributed_privrl.rounds.checkpoint import load_checkpoint
@@ -24,31 +23,25 @@ from tests.gates.leak_runs import raw_rows
 from tests.gates.leaks import Secrets, scan_contents
 from tests.gates.metadata import Canaries, plant
 from tests.runtime.heads import dashboard_beside
-from tests.worlds.intake import DATASET, Intake, admissions, public_admissions, write
+from tests.worlds.intake import (
+    DATASET,
+    FIRST_UNIT,
+    WIDE_BOUNDS,
+    Intake,
+    admissions,
+    public_admissions,
+    telling,
+    write,
+)
 from tests.worlds.watching import watch
 
-FIRST_UNIT = 80_417_000_001
 PLACE = "lamp-of-the-quiet-ward"
 """Part of the path of the sensitive dataset."""
-BOUNDS = "observation: {low: [0, 0], high: [10, 5]}\nreward: [0, 1]\n"
-
-
-def telling(rows: Transitions, first: int) -> Transitions:
-    """Return admissions whose numbers and patients are met by chance nowhere."""
-    source = np.random.default_rng(first)
-    parts = source.uniform(0.1, 0.9, (2, len(rows.rewards)))
-    after = np.asarray(rows.next_observations)
-    return replace(
-        rows,
-        observations=rows.observations + np.stack([0 * parts[0], parts[0]], axis=1),
-        next_observations=after + np.stack([0 * parts[1], parts[1]], axis=1),
-        unit_ids=np.asarray(rows.unit_ids, np.uint64) + np.uint64(first),
-    )
 
 
 def released(place: Intake, executor: Executor) -> dict[str, Any]:
     """Run with two workers; return what was released and charged."""
-    place.bounds.write_text(BOUNDS)
+    place.bounds.write_text(WIDE_BOUNDS)
     result = place.budget().run(executor=executor)
     path, run_id = result.directory.checkpoint / CHECKPOINT, result.directory.run_id
     tensors, _ = load_checkpoint(path, run_id=run_id, stage="rounds")

@@ -1,5 +1,6 @@
 """Tiny runs of PATE-GAN on the admissions: teachers of two dozen patients of many rows each."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -69,9 +70,11 @@ def taught_values(bounds: Path, **changes: Any) -> dict[str, Any]:
     return changed(values, changes)
 
 
-def game_store(root: Path) -> DatasetStore:
+def game_store(
+    root: Path, write_admissions: Callable[[Path], DatasetStore] = admission_store
+) -> DatasetStore:
     """Write the admissions, and public ones of another hospital, into a new store."""
-    store = admission_store(root)
+    store = write_admissions(root)
     rows = public_admissions(400)
     write(store, PUBLIC, rows, metadata={"declared_public": True})
     return store

@@ -24,6 +24,12 @@ BOUNDS = """
 observation: {low: [0, 0], high: [10, 4], step: [0, 1]}
 reward: [0, 1]
 """
+WIDE_BOUNDS = "observation: {low: [0, 0], high: [10, 5]}\nreward: [0, 1]\n"
+"""Those of `telling` rows."""
+FIRST_UNIT = 80_417_000_001
+"""Of patients whose numbers are met by chance nowhere."""
+FIRST_STORED = 93_517_000_001
+"""Likewise, of those in `telling_store`: a test that leaks the others may come before."""
 
 
 def admissions(count: int = ROWS, seed: int = 1, *, patients: int = PATIENTS) -> Transitions:
@@ -52,10 +58,30 @@ def public_admissions(count: int) -> Transitions:
     return replace(rows, unit_ids=rows.unit_ids + np.uint64(10**6))
 
 
+def telling(rows: Transitions, first: int) -> Transitions:
+    """Return admissions whose numbers and patients are met by chance nowhere."""
+    source = np.random.default_rng(first)
+    parts = source.uniform(0.1, 0.9, (2, len(rows.rewards)))
+    after = np.asarray(rows.next_observations)
+    return replace(
+        rows,
+        observations=rows.observations + np.stack([0 * parts[0], parts[0]], axis=1),
+        next_observations=after + np.stack([0 * parts[1], parts[1]], axis=1),
+        unit_ids=np.asarray(rows.unit_ids, np.uint64) + np.uint64(first),
+    )
+
+
 def admission_store(root: Path) -> DatasetStore:
     """Write the admissions into a new store."""
     store = DatasetStore(root)
     write(store, DATASET, admissions())
+    return store
+
+
+def telling_store(root: Path) -> DatasetStore:
+    """Write the admissions into a new store, with `telling` numbers."""
+    store = DatasetStore(root)
+    write(store, DATASET, telling(admissions(), FIRST_STORED))
     return store
 
 
