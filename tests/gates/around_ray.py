@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from distributed_privrl.core.progress import silent
 from tests.gates.leaks import Secrets, scan_contents
 from tests.gates.metadata import Case, Sought
 
+PAGE = 4096
+"""What memory is measured in."""
 SPACES = (None, b"fun", b"job", b"session", b"cluster", b"dashboard", b"tracing")
 """Ray's namespaces of keys."""
 SECONDS = 120.0
@@ -154,7 +157,12 @@ class Surroundings:
         assert self._answered or self._dashboard is None, "the dashboard was not asked"
 
     def scan(self, secrets: Secrets) -> None:
-        """Fail if anything holds a secret, as text or in bytes."""
+        """Fail if anything holds a secret, as text or in bytes.
+
+        Half units are multiples of `PAGE`, and so are the sizes of memory that a dashboard tells
+        of each process.
+        """
+        secrets = replace(secrets, unit=PAGE)
         contents = list(self.contents())
         assert len(contents) > 10, "a session has logs, and a head keeps something"
         for is_text in (True, False):

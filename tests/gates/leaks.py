@@ -27,8 +27,6 @@ LARGE = 10**6
 """A whole number beyond this one is met by chance nowhere."""
 ROUND = 256
 """Multiples of it are met by chance in the tables of file formats."""
-PAGE = 4096
-"""Multiples of it are what memory is measured in, which a dashboard tells of every process."""
 COMMON = 16
 """A number is in two pairs, as an observation and as a next one: more often, many rows hold it."""
 TOKEN = re.compile(r"(?<![\w.+/=-])-?\d+(?:\.\d+)?(?![\w+/=])")
@@ -52,6 +50,7 @@ class Secrets:
         counts: exact ones, of workers and of all of them together.
         scores: that a choice was drawn by.
         planted: numbers of sensitive rows that nobody would meet by chance, by what they are.
+        unit: multiples of it, in decimals, are no exact counts: whole units by default.
     """
 
     rows: tuple[NDArray[np.float32], ...]
@@ -63,6 +62,7 @@ class Secrets:
     counts: list[NDArray[np.int64]] = field(default_factory=list)
     scores: list[NDArray[np.int64]] = field(default_factory=list)
     planted: Mapping[str, float] = field(default_factory=dict)
+    unit: int = UNIT_WEIGHT
 
     @cached_property
     def pairs(self) -> NDArray[np.uint64]:
@@ -144,7 +144,7 @@ class Secrets:
             for one in arrays:
                 numbers = [*one.reshape(-1).tolist(), int(one.sum())]
                 large = [abs(number) for number in numbers if abs(number) > LARGE]
-                known |= {str(number): what for number in large if number % PAGE}
+                known |= {str(number): what for number in large if number % self.unit}
         for one in self.counts:  # in units
             total = int(one.sum()) / UNIT_WEIGHT
             if total % 1 and round(total, 3) != round(total, DECIMALS):  # else any figure may be it

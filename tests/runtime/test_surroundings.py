@@ -41,7 +41,7 @@ def case(
 
     def made(method: str) -> Case:
         prepare, make = CASES[method]
-        return prepare(tmp_path / "lamp-of-the-quiet-ward", masters(make))
+        return prepare(tmp_path / "lamp-of-the-still-ward", masters(make))
 
     return made
 
