@@ -1,6 +1,7 @@
 """``init``: from a table to drafts of its schema, bounds and configuration."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,10 +56,10 @@ def init(
     ] = None,
     action: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="column of the action; may be repeated"),
+        typer.Option(metavar="COLUMN", help="column of the action, or none; may be repeated"),
     ] = None,
     reward: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="column of the reward")
+        str | None, typer.Option(metavar="COLUMN", help="column of the reward, or none")
     ] = None,
     separator: Annotated[
         Separator | None,
@@ -102,11 +103,11 @@ def init(
     typer.echo("\n".join(_next(draft, table, out)))
 
 
-def _guess(draft: "Draft", role: str) -> str:
-    """Return what to say of a role that nothing told."""
-    if role not in draft.guessed:
-        return ""
-    return f" (GUESSED, no column is called so: name it with --{role} COLUMN)"
+def _named(draft: "Draft", role: str, columns: Sequence[str]) -> str:
+    """Return the columns that have a role, or what to do if none is called so."""
+    if role not in draft.unnamed:
+        return ", ".join(columns) or "none"
+    return f"none (no column that changes is called so: if one is, name it with --{role} COLUMN)"
 
 
 def _unit_guess(draft: "Draft") -> str:
@@ -143,8 +144,8 @@ def _next(draft: "Draft", table: Path, out: Path) -> list[str]:
         *([] if commas else [f"fields: separated by {draft.profile.separator}s"]),
         f"unit: {unit}" + (f" (or {', '.join(others)})" if others else "") + _unit_guess(draft),
         f"rows: {_rows(draft)}",
-        f"action: {', '.join(draft.action)}{_guess(draft, 'action')}",
-        f"reward: {draft.reward}{_guess(draft, 'reward')}",
+        f"action: {_named(draft, 'action', draft.action)}",
+        f"reward: {_named(draft, 'reward', draft.rewarded)}",
         "",
         "correct the drafts, fill in their blanks, and go on with:",
         shlex.join(

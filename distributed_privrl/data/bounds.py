@@ -171,7 +171,7 @@ class _RewardSides(StrictModel):
 class _BoundsFile(StrictModel):
     observation: _Sides | None = None
     action: _Sides | None = None
-    reward: tuple[float, float] | _RewardSides
+    reward: tuple[float, float] | _RewardSides | None = None
 
 
 def bounds_text(place: Place) -> str:
@@ -201,6 +201,15 @@ def _declared(path: Place) -> _BoundsFile:
             f" {_ADVICE}"
         )
     return validate(_BoundsFile, read_yaml(path), source=str(path))
+
+
+def bounds_a_reward(path: Place) -> bool:
+    """Return whether a bounds file has the range of a reward.
+
+    Raises:
+        ConfigError: as `check_bounds_file`.
+    """
+    return _declared(path).reward is not None
 
 
 def check_bounds_file(path: Place) -> tuple[int | None, int | None]:
@@ -234,12 +243,14 @@ def check_bounds_file(path: Place) -> tuple[int | None, int | None]:
         widths.append(listed[0] if listed else None)
         parts.append(_declared_sides(f"{path}: {name}", given, listed[0] if listed else 1))
         names += [f"{name}_{i}" for i in range(len(parts[-1][0]))]
-    low, high, step = _sides_of([*parts, _reward_sides(declared)])
+    low, high, step = _sides_of([*parts, _reward_sides(declared) or NO_REWARD])
     Bounds(low=low, high=high, step=step, columns=(*names, "reward"), source=str(path))
     return widths[0], widths[1]
 
 
-def bounds_from_file(path: Place, observation_space: Space, action_space: Space) -> Bounds:
+def bounds_from_file(
+    path: Place, observation_space: Space, action_space: Space, *, has_reward: bool = True
+) -> Bounds:
     """Return the bounds in a YAML file.
 
     Args:
@@ -249,6 +260,7 @@ def bounds_from_file(path: Place, observation_space: Space, action_space: Space)
             ``step`` may be absent, and ``reward: {low: .., high: .., step: ..}`` has one, too.
         observation_space: as in `RowLayout`.
         action_space: as in `RowLayout`.
+        has_reward: whether rows have a reward; without one it is not named, and has `NO_REWARD`.
 
     Raises:
         ConfigError: a column is missing or unbounded, has low above high, or a range of no whole
@@ -267,16 +279,28 @@ def bounds_from_file(path: Place, observation_space: Space, action_space: Space)
             raise ConfigError(f"{path}: {name} {wanted}")
         if given is not None:
             sides.append(_declared_sides(f"{path}: {name}", given, numbers))
-    sides.append(_reward_sides(declared))
+    reward = _reward_sides(declared)
+    if (reward is not None) != has_reward:
+        wanted = (
+            "needs its range, [low, high]"
+            if has_reward
+            else "is none in the schema: leave its range out"
+        )
+        raise ConfigError(f"{path}: reward {wanted}")
+    sides.append(reward or NO_REWARD)
     return _join(layout, sides, source=str(path))
 
 
 _PartSides = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 """Low, high and step of the columns of a part."""
+NO_REWARD: _PartSides = (np.zeros(1), np.ones(1), np.ones(1))
+"""Bounds of a reward that rows have not, which is 0 in all of them."""
 
 
-def _reward_sides(declared: _BoundsFile) -> _PartSides:
+def _reward_sides(declared: _BoundsFile) -> _PartSides | None:
     reward = declared.reward
+    if reward is None:
+        return None
     if isinstance(reward, tuple):
         reward = _RewardSides(low=reward[0], high=reward[1])
     return np.array([reward.low]), np.array([reward.high]), np.array([reward.step])

@@ -22,7 +22,7 @@ NEVER = "never"
 LAST = "last"
 """In place of a column ``terminated``: a trajectory's last row ends it."""
 NONE = "none"
-"""In place of columns ``next_observation``: nothing follows a row."""
+"""In place of columns: the table has none; of ``next_observation``: nothing follows a row."""
 PARTS = ("observation", "action", "next_observation")
 """Roles that several columns may have together."""
 
@@ -42,11 +42,11 @@ class ColumnsSchema(StrictModel):
     """Which column of a table, or which array of a file of arrays, holds what."""
 
     observation: str | Columns
-    action: str | Columns
+    action: str | Columns = Field(description="none: nobody decides anything in the table")
     next_observation: str | Columns | None = Field(
         default=None, description="none: nothing follows a row, each stands for itself"
     )
-    reward: str
+    reward: str = Field(description="none: nothing in the table is a reward")
     terminated: str | None = Field(
         default=None,
         description="never (as by default), or last: a trajectory's last row ends it; or a column",
@@ -64,6 +64,16 @@ class ColumnsSchema(StrictModel):
         return unit
 
     @property
+    def has_action(self) -> bool:
+        """Whether the table has columns of an action."""
+        return self.action != NONE
+
+    @property
+    def has_reward(self) -> bool:
+        """Whether the table has a column of a reward."""
+        return self.reward != NONE
+
+    @property
     def has_successors(self) -> bool:
         """Whether something follows a row."""
         return self.next_observation != NONE
@@ -71,7 +81,12 @@ class ColumnsSchema(StrictModel):
     @property
     def following(self) -> list[str]:
         """The columns of next observations; empty where none are named."""
-        return column_names(self.next_observation) if self.has_successors else []
+        return self.of("next_observation")
+
+    def of(self, role: str) -> list[str]:
+        """Return the columns that have a role, by its key in the schema; empty where none have."""
+        named = getattr(self, role)
+        return [] if named == NONE else column_names(named)
 
     @property
     def termination(self) -> str | None:
@@ -81,8 +96,9 @@ class ColumnsSchema(StrictModel):
     @property
     def named(self) -> list[str]:
         """All columns of the table that have a role, each once."""
-        roles = self.model_dump(exclude={"next_observation", "terminated"}).values()
-        names = [name for role in roles for name in column_names(role)]
+        last = ("next_observation", "terminated")
+        roles = (role for role in type(self).model_fields if role not in last)
+        names = [name for role in roles for name in self.of(role)]
         names += [*self.following, *column_names(self.termination)]
         return list(dict.fromkeys(names))
 
@@ -206,7 +222,7 @@ class DeclaredTable(StrictModel):
 
     def part(self, name: str) -> list[tuple[str, AnyKind]]:
         """Return the columns of an observation or action, and what they hold."""
-        return [(one, self.kind(one)) for one in column_names(getattr(self.columns, name))]
+        return [(one, self.kind(one)) for one in self.columns.of(name)]
 
     def same_labels(self, other: "DeclaredTable") -> bool:
         """Say whether numbers of both mean the same categories, flags and dates, by position."""
@@ -242,21 +258,21 @@ class DeclaredTable(StrictModel):
 
 def _misfit(name: str, kind: AnyKind, columns: ColumnsSchema) -> str | None:
     """Return what is wrong with the kind of a column; None: nothing."""
-    if kind.lasting and name not in column_names(columns.observation):
+    if kind.lasting and name not in columns.of("observation"):
         return (
             "is lasting, which only a column of the observation can be: name it under observation"
-            " and another one in its place, or leave lasting out"
+            " (action: none and reward: none are allowed), or leave lasting out"
         )
     if kind.lasting and not columns.has_successors:
         return "is lasting, and nothing follows a row: leave it out"
-    if name in (*column_names(columns.observation), *column_names(columns.action)):
+    if name in (*columns.of("observation"), *columns.of("action")):
         return None
-    if name == columns.reward:
+    if name in columns.of("reward"):
         beside = kind.missing in ("own", "indicator")
         if beside or isinstance(kind, CategoryKind):
             return (
                 "is the reward, which must be a number, flag or date, without missing: own or"
-                " indicator: declare it so, or name it under observation and another one as reward"
+                " indicator: declare it so, or name it under observation, with reward: none"
             )
     elif name in (columns.termination, columns.truncated):
         if not isinstance(kind, FlagKind) or kind.missing == "own":

@@ -62,17 +62,17 @@ def export(
     """Write a dataset as one file, a row a transition; its owner's alone unless it may leave.
 
     Columns of a table: ``trajectory`` and ``step`` (trajectories only; the place of a row, from 0,
-    never a value of the column that sorted them: none is stored), ``observation_0 ..``,
-    ``action_0 ..``, ``reward``, ``next_observation_0 ..``, ``terminated``, ``truncated``, and
-    ``unit`` (the unit column's hashed values, if there is one). A Discrete part is one column,
-    ``observation`` or ``action``. Rows that nothing follows have neither next observations nor
-    ends. What was imported from a table, and what was released of it, has the table's names and
-    values: categories, flags and dates as its schema declared them. Next observations without a
-    name are the observations' with ``next_`` before. Where two columns would have one name, the
-    observation, else the action, has it, and the other the name above; where that is taken, too, it
-    ends in ``_number``. NPZ holds arrays of N rows, all of them numbers: ``observations``,
-    ``actions``, ``rewards``, ``next_observations``, ``terminals``, ``timeouts``, and
-    ``trajectory``, ``step``, ``unit``.
+    never a value of the column that sorted them: none is stored), ``observation_0 ..``, ``action_0
+    ..``, ``reward``, ``next_observation_0 ..``, ``terminated``, ``truncated``, and ``unit`` (the
+    unit column's hashed values, if there is one). A Discrete part is one column, ``observation`` or
+    ``action``. Rows that nothing follows have neither next observations nor ends, and a table
+    without an action or a reward has none. What was imported from a table, and what was released of
+    it, has the table's names and values: categories, flags and dates as its schema declared them.
+    Next observations without a name are the observations' with ``next_`` before. Where two columns
+    would have one name, the observation, else the action, has it, and the other the name above;
+    where that is taken, too, it ends in ``_number``. NPZ holds arrays of N rows, all of them
+    numbers: ``observations``, ``actions``, ``rewards``, ``next_observations``, ``terminals``,
+    ``timeouts``, and ``trajectory``, ``step``, ``unit``.
 
     Args:
         store: where the dataset lies.
@@ -201,9 +201,9 @@ def _names(declared: DeclaredTable | None, part: str) -> list[str]:
         "step": None,  # places, not values of the column that sorted them
         "terminated": columns.termination,
         "next_observation": columns.following
-        or [f"next_{name}" for name in column_names(columns.observation)],
+        or [f"next_{name}" for name in columns.of("observation")],
     }
-    return column_names(named[part] if part in named else getattr(columns, part))
+    return column_names(named[part]) if part in named else columns.of(part)
 
 
 def _columns(
@@ -265,8 +265,11 @@ def _chunks(store: DatasetStore, dataset: str, chunk_rows: int) -> Iterator[Chun
             columns: Chunk = {}
             if numbered:
                 columns = {"trajectory": chunk.unit_ids, "step": step.number(chunk.unit_ids)}
-            columns["observation"], columns["action"] = chunk.observations, chunk.actions
-            columns["reward"] = chunk.rewards
+            columns["observation"] = chunk.observations
+            if info.has_action:
+                columns["action"] = chunk.actions
+            if info.has_reward:
+                columns["reward"] = chunk.rewards
             if info.has_successors:
                 columns["next_observation"] = chunk.next_observations
                 columns["terminated"], columns["truncated"] = chunk.terminated, chunk.truncated

@@ -5,7 +5,9 @@ Names and values are declared, and as public as the spaces.
 
 from collections.abc import Iterator
 
+import numpy as np
 from gymnasium.spaces import Box
+from numpy.typing import NDArray
 
 from distributed_privrl.data.declared import DeclaredTable, LabelledKind, width
 from distributed_privrl.data.layout import LABEL, RowLayout
@@ -19,7 +21,8 @@ MISSING = ": missing"
 def column_labels(info: DatasetInfo) -> tuple[str, ...]:
     """Return the name of each column of a dataset's rows, ``(D,)``; see `RowLayout`.
 
-    A column of a category is called e.g. ``ward is ICU``, or ``ward is missing``, a flag by its
+    An action or reward that the table has not is called ``action`` or ``reward``. A column of a
+    category is called e.g. ``ward is ICU``, or ``ward is missing``, a flag by its
     value for yes, ``sex: male``, and an indicator ``age: missing``. Rows that came from no table
     have the names of their layout.
     """
@@ -30,8 +33,26 @@ def column_labels(info: DatasetInfo) -> tuple[str, ...]:
     observation = list(_of_part(table, "observation", info.observation_space))
     action = list(_of_part(table, "action", info.action_space))
     after = [f"next {name}" for name in observation]
-    reward, end = table.columns.reward, table.columns.termination or "terminal"
-    return (*observation, *action, reward, *after, end)
+    (reward,) = table.columns.of("reward") or ("reward",)
+    end = table.columns.termination or "terminal"
+    return (*observation, *(action or ("action",)), reward, *after, end)
+
+
+def shown_columns(info: DatasetInfo) -> NDArray[np.intp]:
+    """Return the places of a row's columns, rising, without an action or reward that it has not."""
+    layout = RowLayout(info.observation_space, info.action_space)
+    shown = np.ones(layout.width, np.bool_)
+    shown[layout.blocks["action"]], shown[layout.blocks["reward"]] = (
+        info.has_action,
+        info.has_reward,
+    )
+    return np.flatnonzero(shown)
+
+
+def shown_labels(info: DatasetInfo) -> tuple[str, ...]:
+    """Return the names of `shown_columns`."""
+    labels = column_labels(info)
+    return tuple(labels[place] for place in shown_columns(info))
 
 
 def _of_part(table: DeclaredTable, part: str, space: Space) -> Iterator[str]:

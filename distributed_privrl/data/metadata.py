@@ -113,6 +113,16 @@ class DatasetInfo:
         return self.declared.lasting(held=held) if space.shape else ()
 
     @property
+    def has_action(self) -> bool:
+        """Whether rows have an action; otherwise each has the one category of its space."""
+        return self.declared is None or self.declared.columns.has_action
+
+    @property
+    def has_reward(self) -> bool:
+        """Whether rows have a reward; otherwise each is 0."""
+        return self.declared is None or self.declared.columns.has_reward
+
+    @property
     def last_rows_copied(self) -> bool:
         """Whether what follows a terminating row was in no table, and repeats its observation."""
         return self.declared is not None and not self.declared.columns.following

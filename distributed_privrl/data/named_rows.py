@@ -24,14 +24,14 @@ class Rows:
 
     Args:
         frame: (N, columns): state, action, reward, successor (missing after a terminal row) and
-            whether a row terminates.
+            whether a row terminates; what a table has not is left out.
         state: columns of the state.
-        action: of the action.
+        action: of the action; () where there is none.
         successor: of the next state, in the order of ``state``; () where nothing follows a row.
         units: (N,) whose a row is; of synthetic rows, which are nobody's, any number.
         ends: (N,) whether a row is the last of its trajectory, whose rows follow each other; true
             of rows on their own.
-        reward: column of the reward.
+        reward: column of the reward; None: there is none.
         end: column that says whether a row terminates; None: there is none.
         table: whether columns have the names of somebody's table.
     """
@@ -42,7 +42,7 @@ class Rows:
     successor: tuple[str, ...]
     units: NDArray[np.uint64]
     ends: NDArray[np.bool_]
-    reward: str = "reward"
+    reward: str | None = "reward"
     end: str | None = "terminated"
     table: bool = False
 
@@ -52,7 +52,12 @@ class Rows:
     @property
     def own(self) -> tuple[str, ...]:
         """The columns of a row itself: all but its successor."""
-        return (*self.state, *self.action, self.reward, *([self.end] if self.end else []))
+        return (*self.state, *self.action, *self.rewarded, *([self.end] if self.end else []))
+
+    @property
+    def rewarded(self) -> tuple[str, ...]:
+        """The column of the reward; () where there is none."""
+        return () if self.reward is None else (self.reward,)
 
     def select(self, chosen: NDArray[Any]) -> "Rows":
         """Return the rows at ``chosen`` (positions, or a mask)."""
@@ -105,10 +110,12 @@ def named_rows(transitions: Transitions, ends: NDArray[np.bool_], info: DatasetI
     parts = {
         "observation": list(
             _columns(transitions.observations, info.observation_space, names["observation"])
-        ),
-        "action": list(_columns(transitions.actions, info.action_space, names["action"])),
-        "reward": [(names["reward"][0], _number(transitions.rewards))],
+        )
     }
+    if info.has_action:
+        parts["action"] = list(_columns(transitions.actions, info.action_space, names["action"]))
+    if info.has_reward:
+        parts["reward"] = [(names["reward"][0], _number(transitions.rewards))]
     if info.has_successors:
         after = _columns(
             transitions.next_observations, info.observation_space, names["next_observation"]
@@ -125,11 +132,11 @@ def named_rows(transitions: Transitions, ends: NDArray[np.bool_], info: DatasetI
     return Rows(
         frame=pd.DataFrame(columns),
         state=called["observation"],
-        action=called["action"],
+        action=called.get("action", ()),
         successor=called.get("next_observation", ()),
         units=transitions.unit_ids,
         ends=ends,
-        reward=called["reward"][0],
+        reward=called["reward"][0] if info.has_reward else None,
         end=called["terminal"][0] if info.has_successors else None,
         table=info.declared is not None,
     )

@@ -105,9 +105,11 @@ class ImportSchema(DeclaredTable):
         if columns is None or kinds is None:
             return spaces
         table = DeclaredTable(columns=columns, kinds=kinds)
+        if spaces.action is not None and not columns.has_action:
+            raise ValueError("action: columns.action is none: leave its space out")
         for name in ("observation", "action"):
             declared = any(column in kinds for column, _ in table.part(name))
-            if getattr(spaces, name) is None and not declared:
+            if getattr(spaces, name) is None and table.part(name) and not declared:
                 raise ValueError(
                     f"{name} must be given: {{type: box}}, or {{type: discrete, n: ..}}; without"
                     " it, declare under kinds what its columns hold"
@@ -168,11 +170,14 @@ def declared_space(name: str, schema: AnySpaceSchema | None, kinds: Sequence[Any
     Args:
         name: ``"observation"`` or ``"action"``.
         schema: what the schema says of it; None: what its kinds are.
-        kinds: what each of its columns holds.
+        kinds: what each of its columns holds; of none, the space is one category, which tells
+            nothing.
 
     Raises:
         ConfigError: it has another number of columns or categories, or low above high.
     """
+    if not kinds:
+        return Discrete(1)
     if schema is None and all(isinstance(kind, LabelledKind) for kind in kinds):
         several = len(kinds) > 1
         schema = (

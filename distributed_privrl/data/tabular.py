@@ -19,7 +19,6 @@ from distributed_privrl.data.declared import (
     FlagKind,
     LabelledKind,
     NumberKind,
-    column_names,
     unit_text,
     value_text,
     width,
@@ -77,11 +76,11 @@ class Table:
         Raises:
             ConfigError: a column does not hold what it should, or has a gap where none may be.
         """
-        observations = self._part("observation", self.columns.observation)
-        following = self.columns.following
+        observations = self._part("observation", self.columns.of("observation"))
+        following, acted = self.columns.following, self.columns.of("action")
         return Transitions(
             observations=observations,
-            actions=self._part("action", self.columns.action),
+            actions=self._part("action", acted) if acted else np.zeros(len(self), np.int64),
             rewards=self._rewards(),
             next_observations=(self._part("observation", following) if following else observations),
             terminated=self._flags(
@@ -91,14 +90,14 @@ class Table:
             unit_ids=self.units(self.columns.unit or self.columns.trajectory),
         )
 
-    def _part(self, name: str, columns: str | Sequence[str]) -> NDArray[Any]:
+    def _part(self, name: str, columns: Sequence[str]) -> NDArray[Any]:
         """Return observations or actions: float32 (N, W), or int64 (N,) or (N, W) of categories.
 
         What is no category becomes a number far outside every space, or NaN in a Box.
         """
         space: Space = getattr(self, name)
         kinds = [kind for _, kind in self.declared.part(name)]
-        named = list(zip(column_names(columns), kinds, strict=True))
+        named = list(zip(columns, kinds, strict=True))
         if isinstance(space, Box):
             return as_part(name, self._box(space, named))
         each = [
@@ -153,6 +152,8 @@ class Table:
 
     def _rewards(self) -> NDArray[np.float32]:
         column = self.columns.reward
+        if not self.columns.has_reward:
+            return np.zeros(len(self), np.float32)
         values = self._coded(column, self.declared.kind(column)).numbers
         return as_part("reward", values)[:, 0]
 

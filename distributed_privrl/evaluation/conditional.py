@@ -21,7 +21,7 @@ _TREES, _LEAF, _FEWEST = 10, 5, 20
 
 def targets_of(rows: Rows) -> dict[str, tuple[str, ...]]:
     """Return the columns that follow from state and action, by what they are."""
-    targets: dict[str, tuple[str, ...]] = {"reward": (rows.reward,)}
+    targets = {"reward": rows.rewarded} if rows.rewarded else {}
     if rows.successor:
         targets["next state"] = rows.successor
     if rows.end is not None:

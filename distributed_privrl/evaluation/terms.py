@@ -15,8 +15,8 @@ class Terms:
 
     Args:
         state: what is known before the action.
-        action: what is done.
-        reward: what it earns.
+        action: what is done; empty where nothing is.
+        reward: what it earns; empty where nothing is earned.
         after: what follows.
         end: whether nothing follows.
     """
@@ -30,7 +30,7 @@ class Terms:
     @property
     def given(self) -> str:
         """What a reward, and what follows, is learned from."""
-        return f"{self.state} and {self.action}"
+        return " and ".join(filter(None, (self.state, self.action)))
 
     def seen(self, group: str) -> str:
         """Return what a classifier sees of one of `two_sample.groups_of`.
@@ -40,7 +40,7 @@ class Terms:
             'state, action and reward'
         """
         words = {"s": self.state, "a": self.action, "r": self.reward, "s'": self.after}
-        *others, last = [words.get(one, self.end) for one in group.split(", ")]
+        *others, last = filter(None, (words.get(one, self.end) for one in group.split(", ")))
         return f"{', '.join(others)} and {last}" if others else last
 
 
@@ -51,7 +51,7 @@ def terms_of(rows: Rows) -> Terms:
     return Terms(
         state=_columns(rows.state, "observation"),
         action=_columns(rows.action, "action"),
-        reward=rows.reward,
+        reward=rows.reward or "",
         after="the next row's observation",
         end="the trajectory's end",
     )

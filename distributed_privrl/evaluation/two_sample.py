@@ -25,10 +25,14 @@ TREES = 60
 def groups_of(rows: Rows) -> dict[str, tuple[str, ...]]:
     """Return the columns of each group: states, decisions, what they earn, lead to, and ends.
 
-    Rows that nothing follows have neither of the last two.
+    Rows that nothing follows have neither of the last two, and a table may lack actions or rewards.
     """
     decision = rows.state + rows.action
-    groups = {"s": rows.state, "s, a": decision, "s, a, r": (*decision, rows.reward)}
+    groups = {"s": rows.state}
+    if rows.action:
+        groups["s, a"] = decision
+    if rows.rewarded:
+        groups["s, a, r"] = decision + rows.rewarded
     if rows.successor:
         groups["s, a, s'"] = decision + rows.successor
     if rows.end is not None:

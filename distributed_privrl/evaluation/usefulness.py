@@ -249,7 +249,9 @@ def _distances(real: Rows, other: Rows, *, names: list[str]) -> dict[str, float]
     if not (real.ends.all() or other.ends.all()):
         for name, (one, two) in {
             "steps of a trajectory": (_lengths(real), _lengths(other)),
-            "return of a trajectory": (_returns(real), _returns(other)),
+            **(
+                {"return of a trajectory": (_returns(real), _returns(other))} if real.reward else {}
+            ),
         }.items():
             found[name] = float(stats.ks_2samp(one, two, method="asymp").statistic)
     return found
@@ -288,7 +290,7 @@ def _over_time(rows: Rows) -> dict[str, float]:
     }
     follows = np.flatnonzero(~rows.ends[:-1])
     if len(follows):
-        for name in (*rows.action, rows.reward):
+        for name in (*rows.action, *rows.rewarded):
             column = rows.frame[name]
             steps[name] = (
                 column.iloc[follows].reset_index(drop=True),

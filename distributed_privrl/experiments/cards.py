@@ -11,8 +11,8 @@ import yaml
 
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.sensitive import Purpose
-from distributed_privrl.data.declared import AnyKind, DateKind, LabelledKind, column_names
-from distributed_privrl.data.labels import column_labels
+from distributed_privrl.data.declared import AnyKind, DateKind, LabelledKind
+from distributed_privrl.data.labels import column_labels, shown_columns
 from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.store import DatasetStore
@@ -226,7 +226,7 @@ def _table_columns(info: DatasetInfo) -> list[str]:
         return []
     columns = table.columns
     found = [*table.part("observation"), *table.part("action")]
-    found.append((columns.reward, table.kind(columns.reward)))
+    found += [(name, table.kind(name)) for name in columns.of("reward")]
     about = [f"`{_plain(name)}`: {_kind_in_words(kind)}" for name, kind in found]
     if info.kind == "trajectories":
         name = _plain(columns.trajectory or TRAJECTORY)
@@ -268,8 +268,9 @@ def _roles(info: DatasetInfo) -> list[str]:
     table = info.declared
     assert table is not None
     named = [
-        ", ".join(f"`{_plain(name)}`" for name in column_names(part))
-        for part in (table.columns.observation, table.columns.action, table.columns.reward)
+        ", ".join(f"`{_plain(name)}`" for name in table.columns.of(role))
+        or "always 0, for the table has none"
+        for role in ROLES
     ]
     return [
         "The folder is a dataset of offline reinforcement learning, which `minari` loads: a row is"
@@ -279,11 +280,12 @@ def _roles(info: DatasetInfo) -> list[str]:
 
 
 def _columns(info: DatasetInfo) -> list[str]:
-    labels = column_labels(info)
+    shown = shown_columns(info)
     if not info.has_successors:  # stored copies of the observation are no columns of the table
         layout = RowLayout(info.observation_space, info.action_space)
-        labels = labels[: layout.blocks["reward"].stop]
-    names = [f"`{_plain(name)}`" for name in labels]
+        shown = shown[shown < layout.blocks["reward"].stop]
+    labels = column_labels(info)
+    names = [f"`{_plain(labels[place])}`" for place in shown]
     return [
         f"numbers of a row, in order: {', '.join(names)}",
         f"observations: `{_plain(info.observation_space)}`",

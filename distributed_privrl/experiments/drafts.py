@@ -31,12 +31,12 @@ _NONE = "none"
 
 @dataclass(frozen=True, kw_only=True)
 class AskedRoles:
-    """What the owner of a table names; None, or nothing: the draft guesses.
+    """What the owner of a table names; None, or nothing: the draft looks what columns are called.
 
     Args:
         rows: unit, trajectory and order.
-        action: columns.
-        reward: a column.
+        action: columns, or none.
+        reward: a column, or none.
     """
 
     rows: Roles = field(default_factory=Roles)
@@ -56,10 +56,10 @@ class Draft:
         trajectory: column of the trajectories; None: rows stand for themselves.
         order: column that sorts them.
         observation: columns.
-        action: columns.
-        reward: column.
+        action: columns; () where none is named, or called so.
+        reward: column; None: as with an action.
         terminated: column; None: trajectories are complete, or there are none.
-        guessed: which of action and reward were neither named, nor are called so.
+        unnamed: which of action and reward are not there because no column is called so.
         unit_guessed: the unit was not named, and is not called like a person.
     """
 
@@ -71,17 +71,27 @@ class Draft:
     order: str | None
     observation: tuple[str, ...]
     action: tuple[str, ...]
-    reward: str
+    reward: str | None
     terminated: str | None
-    guessed: tuple[str, ...]
+    unnamed: tuple[str, ...]
     unit_guessed: bool
 
     @property
     def left_out(self) -> tuple[str, ...]:
         """Columns that have no role."""
-        used = {*self.observation, *self.action, self.reward, self.terminated}
-        used |= {self.unit, self.trajectory, self.order}
+        used = {*self.with_values, self.unit, self.trajectory, self.order}
         return tuple(one for one in self.profile.names if one not in used)
+
+    @property
+    def rewarded(self) -> tuple[str, ...]:
+        """The column of the reward; () where there is none."""
+        return () if self.reward is None else (self.reward,)
+
+    @property
+    def with_values(self) -> tuple[str, ...]:
+        """Columns whose values are counted, in the order of their roles."""
+        ends = () if self.terminated is None else (self.terminated,)
+        return (*self.observation, *self.action, *self.rewarded, *ends)
 
     @property
     def method(self) -> str:
@@ -91,8 +101,8 @@ class Draft:
     @property
     def levels(self) -> bool:
         """Whether the action is one column of few whole numbers."""
-        (first, *others) = (self.profile[name] for name in self.action)
-        return not others and first.kind == "whole number" and first.plain
+        columns = [self.profile[name] for name in self.action]
+        return len(columns) == 1 and columns[0].kind == "whole number" and columns[0].plain
 
     def files(self, folder: Path) -> dict[str, str]:
         """Return the text of each file, by its name in ``folder``.
@@ -127,10 +137,12 @@ def drafted(profile: Profile, asked: AskedRoles, *, source: Path, dataset: str) 
         dataset: id that it is to be imported as.
 
     Raises:
-        ConfigError: a column that is named is not there or cannot have its role, or too few columns
-            are left for an observation, an action and a reward.
+        ConfigError: a column that is named is not there or cannot have its role, or none is left
+            for an observation.
     """
-    named = [*asked.action, *filter(None, [asked.reward])]
+    acted = () if asked.action == (_NONE,) else asked.action
+    rewarded = None if asked.reward == _NONE else asked.reward
+    named = [*acted, *filter(None, [rewarded])]
     if unknown := [name for name in named if name not in profile.names]:
         raise ConfigError(
             f"{source} has no column {', '.join(unknown)}; it has {', '.join(profile.names)}"
@@ -145,19 +157,20 @@ def drafted(profile: Profile, asked: AskedRoles, *, source: Path, dataset: str) 
     ]
     terminated = _terminated(profile, left, named) if trajectory is not None else None
     left = [name for name in left if name != terminated]
-    reward = asked.reward or _guessed(profile, left, _REWARDS, _REWARD_KINDS, but=asked.action)
-    actions = asked.action or tuple(
-        filter(None, [_guessed(profile, left, _ACTIONS, USABLE, but=(reward or "",))])
-    )
+    reward, actions = rewarded, acted
+    if asked.reward is None:
+        reward = _called_so(profile, left, _REWARDS, _REWARD_KINDS, but=actions)
+    if not asked.action:
+        found = _called_so(profile, left, _ACTIONS, USABLE, but=(reward or "",))
+        actions = () if found is None else (found,)
     observation = tuple(name for name in left if name not in (*actions, reward))
-    if reward is None or not actions or not observation:
+    if not observation:
         raise ConfigError(
-            f"{source} needs three columns besides ids, texts and times: one for the observation,"
-            " one for the action, and a number, flag or date for the reward; it has"
-            f" {', '.join(f'{name} ({profile[name].kind})' for name in left) or 'none'}. Add a"
-            " constant column of 0, or name columns with --action and --reward"
+            f"{source} needs a column to observe, besides ids, texts, times, actions and rewards;"
+            f" it has {', '.join(f'{name} ({profile[name].kind})' for name in left) or 'none'}:"
+            f" leave something to observe, as with --action {_NONE} --reward {_NONE}"
         )
-    if profile[reward].kind not in _REWARD_KINDS:
+    if reward is not None and profile[reward].kind not in _REWARD_KINDS:
         raise ConfigError(
             f"--reward {reward} holds a {profile[reward].kind}: a reward is a number, flag or date"
         )
@@ -166,10 +179,7 @@ def drafted(profile: Profile, asked: AskedRoles, *, source: Path, dataset: str) 
             f"--action {wrong[0]} holds {profile[wrong[0]].kind}: an action is a"
             f" {', '.join(USABLE[:-1])} or {USABLE[-1]}"
         )
-    told = {
-        "action": asked.action or _called(actions[0], _ACTIONS),
-        "reward": asked.reward or _called(reward, _REWARDS),
-    }
+    told = {"action": asked.action or actions, "reward": asked.reward or reward}
     return Draft(
         profile=profile,
         source=source.name,
@@ -181,7 +191,7 @@ def drafted(profile: Profile, asked: AskedRoles, *, source: Path, dataset: str) 
         action=actions,
         reward=reward,
         terminated=terminated,
-        guessed=tuple(role for role, how in told.items() if not how),
+        unnamed=tuple(role for role, how in told.items() if not how),
         unit_guessed=asked.rows.unit is None
         and unit not in (None, TRANSITION)
         and not called_as_a_person(str(unit)),
@@ -213,7 +223,7 @@ def _called(name: str, words: set[str]) -> bool:
     return bool(set(re.split(r"[^a-z]+", name.lower())) & words)
 
 
-def _guessed(
+def _called_so(
     profile: Profile,
     left: Sequence[str],
     words: set[str],
@@ -221,19 +231,14 @@ def _guessed(
     *,
     but: Sequence[str],
 ) -> str | None:
-    """Return the column that is called so, else the likeliest of the kinds; None: there is none.
+    """Return the first column that is called so and changes; None: there is none.
 
-    An action and a reward change from row to row; an action is rather a choice than a number.
+    What stays as it is for a whole trajectory, such as the arm of a trial, is no action: it is
+    observed, and lasts.
     """
     may_be = [name for name in left if profile[name].kind in kinds and name not in but]
-    if called := [name for name in may_be if _called(name, words)]:
-        return called[0]
-
-    def likely(name: str) -> tuple[bool, bool]:
-        choice = words is _ACTIONS and profile[name].kind in _LABELLED
-        return profile[name].changes, choice
-
-    return max(reversed(may_be), key=likely, default=None)
+    called = [name for name in may_be if _called(name, words) and profile[name].changes]
+    return next(iter(called), None)
 
 
 def _terminated(profile: Profile, left: Sequence[str], named: Sequence[str]) -> str | None:
@@ -244,19 +249,21 @@ def _terminated(profile: Profile, left: Sequence[str], named: Sequence[str]) -> 
 def _schema(draft: Draft) -> list[str]:
     profile = draft.profile
     lines = [f"separator: {profile.separator}"] * (profile.separator != "comma") + ["columns:"]
-    for part in ("observation", "action"):
-        lines.append(f"  {part}:")
-        lines += [f"    - {_name(one)}  # {profile[one].kind}" for one in getattr(draft, part)]
-    lines.append(f"  reward: {_name(draft.reward)}  # {profile[draft.reward].kind}")
-    if draft.guessed:
-        options = " and ".join(f"--{role} COLUMN" for role in draft.guessed)
+    for part, names in (("observation", draft.observation), ("action", draft.action)):
+        lines.append(f"  {part}:" if names else f"  {part}: {_NONE}")
+        lines += [f"    - {_name(one)}  # {profile[one].kind}" for one in names]
+    if draft.reward is None:
+        lines.append(f"  reward: {_NONE}")
+    else:
+        lines.append(f"  reward: {_name(draft.reward)}  # {profile[draft.reward].kind}")
+    if draft.unnamed:
+        options = " and ".join(f"--{role} COLUMN" for role in draft.unnamed)
+        roles = " or the ".join(draft.unnamed)
         lines += [
-            f"  # GUESSED: {' and '.join(draft.guessed)}, because no column is called so.",
-            f"  # Change them here, or draft anew with {options}.",
-            "  # Marginals count all columns alike: which one is the action or the reward matters",
-            "  # to reports, and to agents and methods that learn policies.",
+            f"  # none: no column that changes is called so. If one is the {roles}, draft",
+            f"  # anew with {options}; methods that learn policies need both.",
         ]
-    if draft.trajectory is not None:
+    if draft.trajectory is not None and draft.reward is not None:
         lines += [
             "  # A step knows what was observed and done before it, not what was rewarded: what a",
             "  # person had before that tells what comes next belongs to the observation.",
@@ -301,7 +308,7 @@ def _kinds(draft: Draft) -> list[str]:
     lines: list[str] = []
     numbers = []
     ends = [] if draft.terminated is None else [draft.terminated]
-    for name in (*draft.observation, *draft.action, draft.reward, *ends):
+    for name in draft.with_values:
         column = draft.profile[name]
         alone = name == draft.reward or name in ends
         if column.kind in ("number", "whole number"):
@@ -330,6 +337,8 @@ def _kinds(draft: Draft) -> list[str]:
 def _spaces(draft: Draft) -> list[str]:
     lines: list[str] = []
     for part in ("observation", "action"):
+        if not getattr(draft, part):
+            continue
         kinds = {draft.profile[name].kind for name in getattr(draft, part)}
         if kinds <= set(_LABELLED):
             continue
@@ -358,6 +367,8 @@ def _bounds(draft: Draft) -> list[str]:
             lines += [f"    -  # {one.name}{_unit_of(one)}" for one in numbers]
         steps = ", ".join("0" if one.kind == "number" else "1" for one in numbers)
         lines.append(f"  step: [{steps}]  # 1: whole numbers; 0.1: one decimal; 0: any")
+    if draft.reward is None:
+        return lines
     reward = draft.profile[draft.reward]
     lines.append(f"reward:  # {draft.reward}{_unit_of(reward)}")
     if reward.kind == "flag":

@@ -11,7 +11,7 @@ from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.core.files import make_writable, write_atomically
 from distributed_privrl.core.progress import Progress, silent
-from distributed_privrl.data.labels import column_labels
+from distributed_privrl.data.labels import shown_labels
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.embedding import EmbeddingMethod
 from distributed_privrl.evaluation.explanation import DECLARED_PUBLIC
@@ -40,7 +40,7 @@ from distributed_privrl.experiments.evaluation_checks import (
 from distributed_privrl.experiments.off_policy import OffPolicy
 from distributed_privrl.experiments.reference import Comparison
 from distributed_privrl.experiments.reports import content_section
-from distributed_privrl.experiments.samples import sampled_rows
+from distributed_privrl.experiments.samples import shown_rows
 from distributed_privrl.experiments.trainers import known_trainers
 from distributed_privrl.experiments.training import Training
 from distributed_privrl.experiments.trials import AGENTS, TRAINING, TRAINING_ON_PRIVATE
@@ -258,8 +258,8 @@ def _content(store: DatasetStore, synthetic: str, evaluated: _Evaluated) -> list
     source = evaluated.source
 
     def content() -> list[Section]:
-        names = column_labels(store.info(synthetic))
-        rows = source.then(lambda dataset: sampled_rows(store, dataset))
+        names = shown_labels(store.info(synthetic))
+        rows = source.then(lambda dataset: shown_rows(store, dataset))
         return [content_section(rows, {}, names, evaluated.environment)]
 
     if source.may_leave:

@@ -180,11 +180,16 @@ def _columns(
         for key, words in _ranges_in_words(data, ranges):
             numbers[layout.column_names.index(key)] = words
     found = []
-    for role, space in (("observation", info.observation_space), ("action", info.action_space)):
+    parts: list[tuple[str, Space]] = [("observation", info.observation_space)]
+    if info.has_action:
+        parts.append(("action", info.action_space))
+    for role, space in parts:
         block = layout.blocks[role]
         found += [
             (name, kind, role) for name, kind in _of_part(space, labels[block], numbers[block])
         ]
+    if not info.has_reward:
+        return found
     (reward,) = range(*layout.blocks["reward"].indices(layout.width))
     return [*found, (labels[reward], numbers[reward], "reward")]
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from distributed_privrl.core.files import remove_file
-from distributed_privrl.data.labels import column_labels
+from distributed_privrl.data.labels import shown_labels
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.embedding import EmbeddingMethod
 from distributed_privrl.evaluation.fidelity import fidelity
@@ -19,7 +19,7 @@ from distributed_privrl.experiments.comparison import (
     trajectory_section,
 )
 from distributed_privrl.experiments.directory import RunDirectory
-from distributed_privrl.experiments.samples import sampled_rows
+from distributed_privrl.experiments.samples import shown_rows
 from distributed_privrl.experiments.training import Training
 from distributed_privrl.experiments.trials import AGENTS, TRAINING_ON_PRIVATE
 from distributed_privrl.experiments.usefulness_report import TITLE, usefulness_sections
@@ -75,9 +75,9 @@ class Comparison:
         return found
 
     def _rows(self) -> list[Section]:
-        real = sampled_rows(self.store, self.reference)
-        synthetic = sampled_rows(self.store, self.synthetic)
-        names = column_labels(self.store.info(self.synthetic))
+        real = shown_rows(self.store, self.reference)
+        synthetic = shown_rows(self.store, self.synthetic)
+        names = shown_labels(self.store.info(self.synthetic))
         scores = fidelity(real, synthetic, names)
         found = {"marginal": scores.marginal, "correlation": scores.correlation}
         self.directory.write_private("scores.json", json.dumps(found, allow_nan=False))

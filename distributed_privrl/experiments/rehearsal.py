@@ -117,6 +117,7 @@ def rehearse(
         _bounds(config.data, store, known),
         next_observation="absolute",
         ends=3 if whole else 2,
+        has_reward=known.has_reward,
     )
     columns = columns if known.has_successors else columns.without_successors()
     if rows is None:
@@ -252,7 +253,7 @@ def _names(columns: TableColumns, declared: DeclaredTable | None) -> list[str]:
     """Return what the columns of the table are called, as its schema has it."""
     if declared is None:
         return [one.name for one in columns.columns]
-    named: dict[str, list[str]] = {"reward": [declared.columns.reward], "end": ["end"]}
+    named: dict[str, list[str]] = {"reward": declared.columns.of("reward"), "end": ["end"]}
     for part in ("observation", "action"):
         named[part] = []
         for name, kind in declared.part(part):
@@ -354,7 +355,6 @@ def _sections(
 ) -> dict[str, list[Survived]]:
     real, made = frames
     given = [names[place] for place in columns.of("observation", "action")]
-    (reward,) = (names[place] for place in columns.of("reward"))
     sections = {
         "columns, likeness from 0 to 1": columns_kept(real, made),
         "strongest pairs, association": pairs_kept(real, made),
@@ -372,7 +372,8 @@ def _sections(
             for one in columns.of("action")
         ]
     sections["reward given state and action, share of its variance explained"] = [
-        replace(prediction_kept(real, made, target=reward, given=given), name=reward)
+        replace(prediction_kept(real, made, target=one, given=given), name=one)
+        for one in (names[place] for place in columns.of("reward"))
     ]
     return {title: figures for title, figures in sections.items() if figures}
 

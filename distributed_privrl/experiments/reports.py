@@ -16,7 +16,7 @@ from distributed_privrl.core.config import FilesOutputConfig, OutputConfig, RunC
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.core.progress import Progress, silent
-from distributed_privrl.data.labels import column_labels
+from distributed_privrl.data.labels import shown_labels
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments import maze_layout
 from distributed_privrl.evaluation import plots
@@ -34,7 +34,7 @@ from distributed_privrl.experiments.public_facts import facts_sections, public_r
 from distributed_privrl.experiments.publishing import publisher_of
 from distributed_privrl.experiments.registry import load_config, method_named
 from distributed_privrl.experiments.release_evaluation import stored_trials
-from distributed_privrl.experiments.samples import sampled_rows
+from distributed_privrl.experiments.samples import shown_rows
 from distributed_privrl.experiments.trajectory_reports import trajectory_sections
 from distributed_privrl.experiments.usefulness_report import TITLE, usefulness_sections
 from distributed_privrl.privacy.certificate import Certificate
@@ -149,10 +149,10 @@ def _write_dataset_reports(
         if releasable
         else Sourced.private(dataset)
     )
-    rows = source.then(lambda made: sampled_rows(store, made))
-    public = {name: sampled_rows(store, name) for name in config.data.public}
+    rows = source.then(lambda made: shown_rows(store, made))
+    public = {name: shown_rows(store, name) for name in config.data.public}
     info = store.info(dataset)
-    names = column_labels(info)
+    names = shown_labels(info)
     sections = measures_sections(config, store, ledger, certificate, directory.run_id, source)
     sections.append(content_section(rows, public, names, maze))
     if trials and maze:
@@ -175,7 +175,7 @@ def _write_dataset_reports(
     parts: dict[str, Callable[[], Sequence[Section]]] = {
         TITLE: lambda: usefulness_sections(store, real=real, synthetic=dataset),
         OUTSIDE: lambda: outside_sections(store, real, ranges),
-        "Fidelity": lambda: [fidelity_section(sampled_rows(store, real), synthetic, names, maze)],
+        "Fidelity": lambda: [fidelity_section(shown_rows(store, real), synthetic, names, maze)],
         WHOLE_TRAJECTORIES: lambda: trajectory_sections(
             store, Sourced.private(dataset), {"real": real}, maze
         ),

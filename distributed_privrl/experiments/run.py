@@ -251,6 +251,18 @@ def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = 
             f" {config.method} learns what does: take method marginals, or import the table with a"
             " trajectory column or next observations"
         )
+    lacking = [
+        (info.id, part)
+        for info in infos
+        for part, has in (("action", info.has_action), ("reward", info.has_reward))
+        if not has
+    ]
+    if lacking and method_named(config.method).declare(config).needs_decisions:
+        dataset, part = lacking[0]
+        raise ConfigError(
+            f"{dataset} has no {part} ({part}: none), and {config.method} learns from it: take a"
+            " method for tables, such as marginals, or name the columns in the schema"
+        )
     store.check_unit(config.data.sensitive, config.data.unit)
     for public in infos[1:]:
         if public.has_successors != infos[0].has_successors:

@@ -9,6 +9,7 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.core.sensitive import Purpose, Sensitive
 from distributed_privrl.data.episode_reader import Keep
 from distributed_privrl.data.hashing import mix
+from distributed_privrl.data.labels import shown_columns
 from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.named_rows import Rows, named_rows
 from distributed_privrl.data.store import DatasetStore
@@ -40,6 +41,11 @@ def sampled_rows(store: DatasetStore, dataset: str, limit: int = COMPARED_ROWS) 
         chosen = generator.random(len(rows)) < share
         kept.append(rows[chosen & valid])
     return np.concatenate(kept)
+
+
+def shown_rows(store: DatasetStore, dataset: str) -> NDArray[Any]:
+    """Return the columns of `sampled_rows` that a report names: `shown_columns`."""
+    return sampled_rows(store, dataset)[:, shown_columns(store.info(dataset))]
 
 
 def layout_of(store: DatasetStore, dataset: str) -> RowLayout:

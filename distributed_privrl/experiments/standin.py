@@ -118,7 +118,7 @@ class StandIn:
         places = {part: table.of(part) for part in ("observation", "action", "next_observation")}
         state = _chained(len(units), len(places["observation"]), random)
         hidden = np.zeros((int(lengths.max()), len(units), len(table)))
-        (reward,), ends = table.of("reward"), table.of("end")
+        rewards, ends = list(table.of("reward")), table.of("end")
         action = np.zeros((len(units), len(places["action"])))
         for place, step in enumerate(hidden):
             led = np.arange(len(places["action"])) % state.shape[1]
@@ -126,12 +126,12 @@ class StandIn:
             chosen = chosen + np.sqrt(1 - _ACTION**2) * random.standard_normal(chosen.shape)
             again = (random.random(len(units)) < keeps) & (place > 0)
             action = np.where(again[:, None], action, chosen)
-            both = _REWARD * (state[:, 0] + action[:, 0])
+            both = _REWARD * (state[:, 0] + action[:, :1].sum(axis=1))
             noise = random.standard_normal(len(units))
             step[:, list(places["observation"])] = state
             step[:, list(places["action"])] = action
             wide = np.sqrt(2 * _REWARD**2 * (1 + _ACTION) + _REWARD_NOISE**2)
-            step[:, reward] = (both + _REWARD_NOISE * noise) / wide
+            step[:, rewards] = ((both + _REWARD_NOISE * noise) / wide)[:, None]
             fresh = _chained(len(units), state.shape[1], random)
             state = _STAYS * state + np.sqrt(1 - _STAYS**2) * fresh
             if places["next_observation"]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.core.sensitive import Purpose
-from distributed_privrl.data.labels import column_labels
+from distributed_privrl.data.labels import column_labels, shown_columns
 from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.metadata import SEAM_KEY, SUPPORT_KEY, DatasetInfo
 from distributed_privrl.data.store import DatasetStore
@@ -79,12 +79,16 @@ def trajectory_sections(
     if info.kind == "transitions":
         return []
     shown = source.then(lambda made: _some_of_each(store, {"synthetic": made, **others}))
+    told = _NUMBERS if info.has_reward else _NUMBERS[1:]
     numbers = shown.then(
-        lambda every: {name: returns_and_lengths(some) for name, some in every.items()}
+        lambda every: {
+            name: returns_and_lengths(some)[:, -len(told) :] for name, some in every.items()
+        }
     )
     figures = [
         numbers.figure(
-            lambda found: plots.column_histograms(found, _NUMBERS), "Returns and lengths"
+            lambda found: plots.column_histograms(found, told),
+            " and ".join(f"{one}s" for one in told).capitalize(),
         ),
         shown.figure(
             lambda every: _memory(every, info),
@@ -109,7 +113,7 @@ def trajectory_sections(
             " the one before it; two neighbouring steps then each hold the state"
             " between them." + verdict(seams.content) + support_verdict(support.content),
             metrics=[
-                *_trajectory_metrics(shown, numbers),
+                *_trajectory_metrics(shown, numbers, told),
                 *_seam_metrics(seams),
                 *_support_metrics(support),
             ],
@@ -134,7 +138,9 @@ def _means(numbers: NDArray[np.float64]) -> list[float]:
 
 
 def _trajectory_metrics(
-    shown: Sourced[dict[str, Trajectories]], numbers: Sourced[dict[str, NDArray[np.float64]]]
+    shown: Sourced[dict[str, Trajectories]],
+    numbers: Sourced[dict[str, NDArray[np.float64]]],
+    told: tuple[str, ...],
 ) -> list[Metric]:
     metrics = [
         Metric(
@@ -144,7 +150,7 @@ def _trajectory_metrics(
             " random trajectories of a dataset, of all where it has no more",
         )
     ]
-    for index, column in enumerate(_NUMBERS):
+    for index, column in enumerate(told):
         for name in numbers.content:
             mean = numbers.then(itemgetter(name)).then(_means)
             value = mean.value(itemgetter(index))
@@ -219,9 +225,11 @@ def _memory(trajectories: Mapping[str, Trajectories], info: DatasetInfo) -> byte
     layout = RowLayout(info.observation_space, info.action_space)
     longest = max(int(some.lengths.max(initial=1)) for some in trajectories.values())
     lags = max(1, min(LAGS, longest - 1))
-    names = column_labels(info)[: layout.blocks["reward"].stop][:_COLUMNS]
+    shown = shown_columns(info)
+    shown = shown[shown < layout.blocks["reward"].stop][:_COLUMNS]
+    labels = column_labels(info)
+    names = tuple(labels[place] for place in shown)
     curves = {
-        name: autocorrelation(some, layout, lags)[:, :_COLUMNS]
-        for name, some in trajectories.items()
+        name: autocorrelation(some, layout, lags)[:, shown] for name, some in trajectories.items()
     }
     return trajectory_plots.autocorrelations(curves, names)

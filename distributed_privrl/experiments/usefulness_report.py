@@ -80,7 +80,7 @@ def _overview(found: Usefulness) -> Section:
         " times as much as any other real sample's (if it is off by less, but by more than any"
         " other real sample's, it counts as neither kept nor lost), a rule if the share of"
         f" rows that keep to it is smaller by {FAR_RULE:g}, what follows from"
-        f" {found.terms.given}, or an action from {found.terms.state},"
+        f" {found.terms.given}{_or_an_action(found)},"
         f" if every real sample explains {LEAST_TAUGHT:.0%} of it or more, and"
         f" synthetic rows less than {TAUGHT_KEPT:g} of what any does, a rare event if it is"
         f" {EVENT_FACTOR:g} times more often or more seldom, a rate among rare rows if it is off by"
@@ -227,6 +227,10 @@ def _rules(found: Usefulness) -> Section:
         ]
         or [Metric(name="exact rules", value="none: no relation holds in all real rows")],
     )
+
+
+def _or_an_action(found: Usefulness) -> str:
+    return f", or an action from {found.terms.state}" if found.terms.action else ""
 
 
 def _taught(found: Usefulness) -> Section:

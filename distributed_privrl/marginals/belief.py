@@ -20,9 +20,11 @@ from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import StepSource
 from distributed_privrl.marginals.drawer import Drawer
 from distributed_privrl.marginals.drawing import TableModel, couplings
+from distributed_privrl.marginals.ends import ends_in_time
 from distributed_privrl.marginals.growth import Growth
 from distributed_privrl.marginals.model import Field, Measured, estimated
 from distributed_privrl.marginals.prior import PublicRows, public_cells
+from distributed_privrl.marginals.steps import cleaned_lengths
 from distributed_privrl.marginals.successors import Successors
 from distributed_privrl.marginals.tables import (
     Clique,
@@ -108,6 +110,8 @@ class Belief:
         self._weights = np.empty(0)
         self._prior: PublicRows | None = None
         self._of_public: tuple[Clique, ...] = ()
+        self._lengths = np.empty(0)
+        self._ends: dict[Clique, Measured] = {}
         self._replayed: tuple[int, dict[Clique, Measured]] = (0, {})
 
     @cached_property
@@ -124,6 +128,10 @@ class Belief:
             counts: as `CountWorker.columns` has them, with noise.
             deviation: of the noise.
         """
+        columns = self._spec.columns
+        if columns.lengths:
+            found = counts[len(counts) - columns.lengths :].astype(np.float64)
+            self._lengths = cleaned_lengths(found, columns.longest, deviation)
         self._bins = found_bins(
             self._spec.columns,
             counts,
@@ -132,6 +140,7 @@ class Belief:
             most_bins=self._spec.most_bins,
             streams=self._streams,
         )
+        self._ends = ends_in_time(self._bins, self._lengths)
 
     @property
     def shaped(self) -> bool:
@@ -198,7 +207,7 @@ class Belief:
         sizes, hidden, margins = bins.sizes, len(bins.hidden), bins.margins()
         public = self._public_tables(margins)
         self._of_public = tuple(public)
-        if not self.tables and not public:
+        if not self.tables and not self._ends and not public:
             potentials: dict[Clique, NDArray[np.float64]] = {
                 (i,): np.log(np.maximum(margin.masses, 1e-9 * bins.total))
                 for i, margin in enumerate(margins)
@@ -231,12 +240,8 @@ class Belief:
         self._weights = np.full(len(self._rows), 1 / len(self._rows))
         self._fitted = len(self.tables)
 
-    def model(self, lengths: NDArray[np.float64]) -> TableModel:
-        """Return the model of all that is known.
-
-        Args:
-            lengths: weight of trajectories by the group of their last step.
-        """
+    def model(self) -> TableModel:
+        """Return the model of all that is known."""
         self.estimate()
         assert self._field is not None
         bins = self.bins
@@ -246,7 +251,7 @@ class Belief:
             shapes=bins.shapes,
             field=self._field,
             couplings=couplings(bins.columns, bins.sizes, cliques, self._rows),
-            lengths=lengths,
+            lengths=self._lengths,
         )
 
     @property
@@ -295,7 +300,7 @@ class Belief:
 
     @property
     def _told(self) -> dict[Clique, Measured]:
-        """What joint counts say of the step before."""
+        """What joint counts say of the step before, and lengths of ends."""
         if self._replayed[0] != len(self.tables):
             tables = list(self._cleaned.items())
             found = {
@@ -305,7 +310,7 @@ class Belief:
                 .items()
             }
             self._replayed = len(self.tables), found
-        return self._replayed[1]
+        return self._ends | self._replayed[1]
 
     def _as_told(
         self, clique: Clique, shares: NDArray[np.float64], source: ReleasedTable

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from distributed_privrl.data.spaces import Space, box_bounds
+from distributed_privrl.data.spaces import Space, box_bounds, components
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.column import Column, Part
 from distributed_privrl.marginals.steps import Steps, length_starts
@@ -67,6 +67,8 @@ class TableColumns:
         action_space: of the dataset.
         longest: steps of a trajectory at most, whose lengths are counted, each trajectory once,
             beside the columns; 0: they are not.
+        alike: rows of a trajectory up to which each weighs the same; those of a longer one weigh
+            as much together.
         unused: places of columns that are counted and that nothing is drawn from.
         unit_sizes: classes of the last column, which tells how many rows a row's unit has; None:
             there is no such column.
@@ -76,6 +78,7 @@ class TableColumns:
     observation_space: Space
     action_space: Space
     longest: int = 0
+    alike: float = 1.0
     unused: frozenset[int] = frozenset()
     unit_sizes: UnitSizes | None = None
 
@@ -198,12 +201,13 @@ class TableColumns:
     def transitions(self, numbers: Sequence[NDArray[np.float64]]) -> Transitions:
         """Return drawn columns, ``(N,)`` each, as transitions; a row is a unit of its own.
 
-        Numbers after a step that are differences are added to those before it.
+        Numbers after a step that are differences are added to those before it. What has no column
+        is the one action that there is, or a reward of 0.
         """
         observations = self._part("observation", self.observation_space, numbers)
         actions = self._part("action", self.action_space, numbers)
-        (reward,), ends = self.of("reward"), self.of("end")
-        ended = numbers[ends[0]] if ends else np.zeros(len(numbers[reward]))
+        count, rewards, ends = len(observations), self.of("reward"), self.of("end")
+        ended = numbers[ends[0]] if ends else np.zeros(count)
         reached = observations
         if self.of("next_observation"):
             reached = self._reached(observations, numbers)
@@ -212,11 +216,11 @@ class TableColumns:
         return Transitions(
             observations=_clipped(observations, self.observation_space),
             actions=_clipped(actions, self.action_space),
-            rewards=numbers[reward].astype(np.float32),
+            rewards=(numbers[rewards[0]] if rewards else np.zeros(count)).astype(np.float32),
             next_observations=_clipped(reached, self.observation_space),
             terminated=ended == 1,
             truncated=ended == 2,
-            unit_ids=np.arange(len(numbers[reward]), dtype=np.uint64),
+            unit_ids=np.arange(count, dtype=np.uint64),
         )
 
     def _reached(
@@ -251,6 +255,8 @@ class TableColumns:
         self, part: Part, space: Space, numbers: Sequence[NDArray[np.float64]]
     ) -> NDArray[Any]:
         places = self.of(part)
+        if not places:
+            return np.full(len(numbers[0]), int(components(space)[0].start), np.int64)
         if isinstance(space, Box):
             held = [self.columns[i].held(numbers[i]) for i in places]
             return np.concatenate(held, axis=1)

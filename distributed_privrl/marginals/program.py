@@ -81,7 +81,7 @@ class MarginalsProgram(TableProgram[TableModel]):
         """Return the model that rows are drawn from; see `TableProgram.model`."""
         self.check_released()
         self._know(progress)
-        return self._belief.model(self._lengths())
+        return self._belief.model()
 
     def _know(self, progress: Progress = silent) -> None:
         """Estimate the model of all that was released, if that was not done yet."""

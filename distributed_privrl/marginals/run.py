@@ -78,6 +78,7 @@ class TableRun(DeclaredMethod[World], Generic[ModelT]):
 
     config: Any
     needs_successors: ClassVar[bool] = False
+    needs_decisions: ClassVar[bool] = False
 
     @abstractmethod
     def plan(

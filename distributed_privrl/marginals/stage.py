@@ -45,8 +45,9 @@ class Table(Protocol):
         bounds: Bounds,
         *,
         lasting: Sequence[int] = (),
+        has_reward: bool = True,
     ) -> TableColumns:
-        """Return the columns by the spaces of the dataset, its bounds and what stays."""
+        """Return the columns by the spaces of the dataset, its bounds, and what it declares."""
         ...
 
 
@@ -78,8 +79,13 @@ def table_of(
         ConfigError: a column has no bounds, or an empty range.
     """
     info = store.info(data.sensitive)
-    bounds, lasting = bounds_of(data, store, found), info.lasting
-    columns = table(info.observation_space, info.action_space, bounds, lasting=lasting)
+    columns = table(
+        info.observation_space,
+        info.action_space,
+        bounds_of(data, store, found),
+        lasting=info.lasting,
+        has_reward=info.has_reward,
+    )
     return columns if info.has_successors else columns.without_successors()
 
 
@@ -93,7 +99,11 @@ def foreseen_table(data: DataConfig, store: DatasetStore | None, table: Table) -
     if known is None:
         return ForeseenTable(columns=None, assumed=True)
     columns = table(
-        known.observation_space, known.action_space, known.bounds, lasting=known.lasting
+        known.observation_space,
+        known.action_space,
+        known.bounds,
+        lasting=known.lasting,
+        has_reward=known.has_reward,
     )
     columns = columns if known.has_successors else columns.without_successors()
     return ForeseenTable(columns=columns, assumed=not known.declared)
@@ -122,6 +132,7 @@ def rollout_columns(data: DataConfig, table: TrajectoryTableConfig, *, longest: 
         groups=2 if table.stationary else time_groups(longest),
         previous=table.previous_action,
         longest=0 if table.stationary else longest,
+        alike=table.row_cap(data) / table.trajectory_cap(data),
     )
     return _counted_as(data, table, in_time, ends=len(ENDS))
 
@@ -141,6 +152,7 @@ def _counted_as(
         bounds: Bounds,
         *,
         lasting: Sequence[int] = (),
+        has_reward: bool = True,
     ) -> TableColumns:
         steps = step_columns(
             observation_space,
@@ -149,6 +161,7 @@ def _counted_as(
             next_observation=table.coding(data),
             ends=ends,
             lasting=lasting,
+            has_reward=has_reward,
         )
         return rows(steps).with_unit_sizes(table.unit_sizes(data))
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.bounds import Bounds
@@ -22,8 +22,11 @@ def step_columns(
     next_observation: NextObservation,
     ends: int = 2,
     lasting: Sequence[int] = (),
+    has_reward: bool = True,
 ) -> TableColumns:
     """Return the columns of a transition: (s, a, r, s', end).
+
+    An action that has one category tells nothing, and is no column.
 
     Args:
         observation_space: of the dataset.
@@ -34,6 +37,7 @@ def step_columns(
         ends: of `ENDS` that are told apart; 1: nothing ends.
         lasting: places of the observation's numbers that stay: nothing is counted of them after a
             step.
+        has_reward: False: each reward is 0, and no column.
 
     Raises:
         ConfigError: a number has an empty range.
@@ -43,10 +47,12 @@ def step_columns(
         for name, low, high, step in zip(
             bounds.columns, bounds.low, bounds.high, bounds.step, strict=True
         )
+        if name != "reward" or has_reward
     }
     before = _part_columns("observation", observation_space, cells)
-    actions = _part_columns("action", action_space, cells)
-    reward = Column(name="reward", part="reward", cells=cells["reward"])
+    decided = not (isinstance(action_space, Discrete) and action_space.n == 1)
+    actions = _part_columns("action", action_space, cells) if decided else []
+    rewards = [Column(name="reward", part="reward", cells=cells["reward"])] if has_reward else []
     moving = [(place, one) for place, one in enumerate(before) if one.place not in lasting]
     after = [
         _after(column, place, difference=next_observation == "difference")
@@ -59,11 +65,13 @@ def step_columns(
             if column.cells is not None
         ]
     end = [Column(name="end", part="end", categories=ends)] if ends > 1 else []
-    return TableColumns((*before, *actions, reward, *after, *end), observation_space, action_space)
+    return TableColumns(
+        (*before, *actions, *rewards, *after, *end), observation_space, action_space
+    )
 
 
 def trajectory_columns(
-    steps: TableColumns, *, groups: int, previous: bool, longest: int = 0
+    steps: TableColumns, *, groups: int, previous: bool, longest: int = 0, alike: float = 1.0
 ) -> TableColumns:
     """Return the columns of a step of a trajectory: those of a transition, and what came before.
 
@@ -72,6 +80,7 @@ def trajectory_columns(
         groups: of steps by their time, see `time_starts`; 2: the first, and all others.
         previous: with the action of the step before.
         longest: steps of a trajectory at most, whose lengths are counted; 0: they are not.
+        alike: see `TableColumns`.
     """
     before: list[Column] = []
     for place in steps.of("action") if previous else ():
@@ -92,6 +101,7 @@ def trajectory_columns(
         steps.observation_space,
         steps.action_space,
         longest=longest,
+        alike=alike,
     )
 
 

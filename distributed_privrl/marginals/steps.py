@@ -1,5 +1,6 @@
 """A step of a trajectory as raw numbers, and what is known of the steps around it."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -130,6 +131,37 @@ def length_starts(longest: int) -> NDArray[np.int64]:
     while (following := starts[-1] + max(2, starts[-1] // 4)) < longest:
         starts.append(following)
     return np.array(starts + [longest] * (starts[-1] < longest), np.int64)
+
+
+def steps_and_last_ones(
+    lengths: NDArray[np.float64], longest: int, groups: int, *, alike: float = math.inf
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what steps at each time weigh, and what those weigh that are the last.
+
+    Lengths of a group are taken to be as frequent as each other.
+
+    Args:
+        lengths: ``(G,)`` trajectories of each of `length_starts`.
+        longest: steps of a trajectory at most.
+        groups: of steps by their time.
+        alike: steps of a trajectory up to which each weighs the same; those of a longer one weigh
+            as much together.
+
+    Returns:
+        ``(groups,)`` each, in steps of a short trajectory, by `time_starts`.
+
+    Example:
+        >>> lasting, last = steps_and_last_ones(np.array([1.0, 0.0, 3.0]), longest=3, groups=2)
+        >>> lasting.tolist(), last.tolist()
+        ([4.0, 6.0], [1.0, 3.0])
+    """
+    starts = np.append(length_starts(longest), longest + 1)
+    each = np.repeat(lengths / np.diff(starts), np.diff(starts))  # of lengths 1, 2, ...
+    each /= np.maximum(np.arange(1, longest + 1) / max(alike, 1.0), 1.0)
+    there = np.cumsum(each[::-1])[::-1]
+    time = np.searchsorted(time_starts(groups), np.arange(longest), side="right") - 1
+    steps, last = (np.bincount(time, of, groups).astype(np.float64) for of in (there, each))
+    return steps, last
 
 
 def cleaned_lengths(

@@ -21,7 +21,6 @@ from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.marginals.belief import Belief, TableFacts
 from distributed_privrl.marginals.plan import MarginalsPlan, StepRelease, integer_sensitivity
 from distributed_privrl.marginals.shapes import ATOM, PEAK
-from distributed_privrl.marginals.steps import cleaned_lengths
 from distributed_privrl.marginals.tables import CUTS, Clique
 from distributed_privrl.privacy.choosing import Chooser
 from distributed_privrl.privacy.mechanisms import IntegerGaussianRelease
@@ -197,14 +196,6 @@ class TableProgram(Program, Generic[ModelT]):
         assert self._noisy_columns is not None
         if not self._belief.shaped:
             self._belief.shape(*self._noisy_columns)
-
-    def _lengths(self) -> NDArray[np.float64]:
-        """Return the weight of trajectories by the group of their length, at least zero."""
-        assert self._noisy_columns is not None
-        counts, deviation = self._noisy_columns
-        columns = self._spec.columns
-        found = counts[len(counts) - columns.lengths :].astype(np.float64)
-        return cleaned_lengths(found, columns.longest, deviation) if columns.lengths else found
 
     def _count_columns(
         self,

@@ -21,19 +21,24 @@ def workload(columns: TableColumns, *, most_triples: int = MOST_TRIPLES) -> dict
 
     What an agent learns from has the largest: actions in a state, rewards and ends given state and
     action, what each number becomes. All pairs are there; of three columns those in which state and
-    action together decide.
+    action together decide. Lengths tell how ends and times go together, where they are counted. In
+    a table without actions and rewards any two or three columns of a state matter as much.
 
     Args:
         columns: of the table.
         most_triples: joint counts of three columns at most; of more there are none.
     """
-    pairs: dict[Clique, int] = {
-        pair: pair_weight(columns[pair[0]], columns[pair[1]])
-        for pair in itertools.combinations(range(len(columns)), 2)
-        if not columns.unused & set(pair)
-    }
     states, actions = columns.of("observation"), columns.of("action")
     rewards, ends = columns.of("reward"), columns.of("end")
+    alike = () if actions or rewards else states
+    pairs: dict[Clique, int] = {
+        pair: LARGEST_WEIGHT
+        if set(pair) <= set(alike)
+        else pair_weight(columns[pair[0]], columns[pair[1]])
+        for pair in itertools.combinations(range(len(columns)), 2)
+        if not columns.unused & set(pair)
+        and not (columns.longest and {columns[i].part for i in pair} == {"end", "time"})
+    }
     after = {columns[z].place: z for z in columns.of("next_observation")}
     triples = [
         *(
@@ -45,6 +50,7 @@ def workload(columns: TableColumns, *, most_triples: int = MOST_TRIPLES) -> dict
         *((s, a, r) for s in states for a in actions for r in (*rewards, *ends)),
         *((s, z, r) for s, z in itertools.combinations(states, 2) for r in (*rewards, *ends)),
         *((s, z, a) for s, z in itertools.combinations(states, 2) for a in actions),
+        *itertools.combinations(alike, 3),
     ]
     if len(triples) > most_triples:
         triples = []
@@ -72,14 +78,15 @@ def in_turn(
 
     The next observations of a person's lasting properties are so like the observations that they
     would take all joint counts of a wide table. So each third one tells of rewards or ends, given a
-    state, an action or a time, as long as there is one that has not been measured.
+    state, an action or a time, as long as there is one that has not been measured. In a table
+    without actions and rewards all are chosen alike.
 
     Args:
         columns: of the table.
         candidates: that may be measured.
         number: of joint counts before.
     """
-    if number % _TURN != _TURN - 1:
+    if number % _TURN != _TURN - 1 or not columns.of("action", "reward"):
         return list(candidates)
     told, given = columns.of("reward", "end"), columns.of("action", *_STATE)
     own = [

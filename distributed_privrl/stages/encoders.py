@@ -12,6 +12,7 @@ from distributed_privrl.core.places import Place
 from distributed_privrl.data.bounds import (
     Bounds,
     bounded_columns,
+    bounds_a_reward,
     bounds_from_environment,
     bounds_from_file,
     bounds_from_public,
@@ -19,6 +20,7 @@ from distributed_privrl.data.bounds import (
 )
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.layout import RowCoding, RowLayout
+from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.scaling import scaling_from_bounds, scaling_from_public
 from distributed_privrl.data.spaces import Space, environment_spaces
 from distributed_privrl.data.store import DatasetStore
@@ -37,7 +39,13 @@ def search_ranges(data: DataConfig, store: DatasetStore, *, relation: Relation) 
     if not isinstance(asked, NoisyBounds):
         return None
     info = store.info(data.sensitive)
-    ranges = _bounds(asked.search, data, (info.observation_space, info.action_space))
+    if "reward" in asked.parts and not info.has_reward:
+        others = ", ".join(part for part in asked.parts if part != "reward")
+        raise ConfigError(
+            f"data.bounds.parts: {info.id} has no reward to find bounds of: name the other parts,"
+            f" [{others or 'observation'}]"
+        )
+    ranges = _bounds(asked.search, data, info)
     quantile_release(asked, ranges, relation=relation)
     return ranges
 
@@ -81,6 +89,8 @@ class ForeseenColumns:
         declared: whether the spaces were declared; else a part that a bounds file leaves out is
             taken for one category.
         has_successors: whether something follows a row; True where the dataset is not here.
+        has_reward: whether rows have a reward; where the dataset is not here, as the bounds file
+            says.
         lasting: places of the observation's numbers that stay, as declared.
     """
 
@@ -89,6 +99,7 @@ class ForeseenColumns:
     bounds: Bounds
     declared: bool
     has_successors: bool
+    has_reward: bool = True
     lasting: tuple[int, ...] = ()
 
 
@@ -122,18 +133,21 @@ def foreseen_columns(data: DataConfig, store: DatasetStore | None) -> ForeseenCo
             return None
         spaces = _space_of(widths[0] or 0), _space_of(widths[1] or 0)
         declared = 0 not in widths
+    here = store.info(data.sensitive) if store.holds(data.sensitive) else None
+    has_reward = here is None or here.has_reward
     if isinstance(source, Place):
-        bounds = bounds_from_file(source, *spaces)
+        has_reward = bounds_a_reward(source) if here is None else has_reward
+        bounds = bounds_from_file(source, *spaces, has_reward=has_reward)
     else:
         names = bounded_columns(RowLayout(*spaces))
         bounds = Bounds(low=np.zeros(len(names)), high=np.ones(len(names)), columns=names)
-    here = store.info(data.sensitive) if store.holds(data.sensitive) else None
     return ForeseenColumns(
         observation_space=spaces[0],
         action_space=spaces[1],
         bounds=bounds,
         declared=declared,
         has_successors=here is None or here.has_successors,
+        has_reward=has_reward,
         lasting=() if here is None else here.lasting,
     )
 
@@ -180,7 +194,7 @@ def bounds_of(data: DataConfig, store: DatasetStore, found: Bounds | None = None
         if found is None:
             raise ConfigError("data.bounds are to be found with noise: find and charge them first")
         return found
-    return _bounds(source, data, spaces)
+    return _bounds(source, data, store.info(data.sensitive))
 
 
 def public_encoder(
@@ -220,8 +234,10 @@ def _public_chunks(data: DataConfig, store: DatasetStore) -> dict[str, Iterable[
     return {name: store.iter_transitions(name, unit="transition") for name in data.public}
 
 
-def _bounds(source: Place | str, data: DataConfig, spaces: tuple[Space, Space]) -> Bounds:
+def _bounds(source: Place | str, data: DataConfig, info: DatasetInfo) -> Bounds:
     if isinstance(source, Place):
-        return bounds_from_file(source, *spaces)
+        return bounds_from_file(
+            source, info.observation_space, info.action_space, has_reward=info.has_reward
+        )
     check_bounds_named(data)
     return bounds_from_environment(str(data.environment))

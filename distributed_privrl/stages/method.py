@@ -61,6 +61,8 @@ class DeclaredMethod(abc.ABC, Generic[WorldT]):
     config: RunConfig
     needs_successors: ClassVar[bool] = True
     """Whether it learns what follows a row; without, a table of rows alone is enough."""
+    needs_decisions: ClassVar[bool] = True
+    """Whether rows must have actions and rewards; without, a table of anything is enough."""
     has_columns: ClassVar[bool] = True
     """Whether its work and noise depend on a row's columns; documents have none."""
 

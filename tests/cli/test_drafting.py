@@ -26,14 +26,17 @@ def test_init_drafts_three_files_and_tells_the_owner_alone(workplace):
     assert "exists already" in again.stderr
 
 
-def test_init_says_which_roles_it_guessed_and_how_to_name_them(workplace):
+def test_init_says_which_roles_no_column_has_and_how_to_name_one(workplace):
     table, out = workplace.folder / "ward.csv", workplace.folder / "drafts"
     table.write_text(ROWS.replace("dose", "level").replace("gain", "rate"))
     made = workplace.privrl("init", table, "--out", out, "--unit", "who", "--reward", "rate")
-    said = "action: ward (GUESSED, no column is called so: name it with --action COLUMN)\n"
+    said = (
+        "action: none (no column that changes is called so: if one is, name it with --action"
+        " COLUMN)\n"
+    )
     assert f"{said}reward: rate\n" in made.stdout
     assert "\nprivrl certificate verify run/certificate.json\n" in made.stdout
-    assert "GUESSED: action, because" in (out / "schema.yaml").read_text()
+    assert "  action: none\n" in (out / "schema.yaml").read_text()
 
 
 def test_drafts_with_blanks_stop_at_their_lines(workplace):

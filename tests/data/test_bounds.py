@@ -182,7 +182,6 @@ def test_a_bounds_file_tells_how_many_columns_it_lists(tmp_path, text, widths):
         ("observation: {low: [0, 0], high: [1, 2, 3]}\nreward: [0, 1]\n", "list 2 and 3 values"),
         ("observation: {low: [0, 5], high: 4}\nreward: [0, 1]\n", "low is above high for obs"),
         ("observation: {low: 0, high: .inf}\nreward: [0, 1]\n", "leaves observation_0 unbounded"),
-        ("observation: {low: 0, high: 1}\n", "reward"),
         ("reward: {low: 0, high: 1, step: 0.3}\n", "a whole number of steps"),
     ],
 )

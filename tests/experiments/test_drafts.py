@@ -128,7 +128,10 @@ def test_roles_that_are_named_are_taken() -> None:
     columns = yaml.safe_load(text)["columns"]
     assert columns["reward"] == "age, years"
     assert columns["action"] == ["sex", "ward"]
-    assert "GUESSED" not in text
+    assert "none: no column" not in text
+    neither = draft_of(stays(), action=("none",), reward="none")
+    assert (neither.action, neither.reward, neither.unnamed) == ((), None, ())
+    assert {"dose", "gain"} < set(neither.observation)
     for asked, said in (
         ({"reward": "ward"}, "--reward ward holds a category: a reward is a number, flag or date"),
         ({"action": ("remark",)}, "--action remark holds"),
@@ -138,10 +141,14 @@ def test_roles_that_are_named_are_taken() -> None:
             draft_of(stays(), **asked)
 
 
-def test_a_table_without_enough_columns_says_what_is_needed() -> None:
-    few = stays()[["ward", "sex", "remark"]]
-    with pytest.raises(ConfigError, match=r"needs three columns .* it has ward \(category\), sex"):
+def test_a_table_without_anything_to_observe_says_what_is_needed() -> None:
+    few = stays()[["dose", "gain", "remark"]]
+    with pytest.raises(
+        ConfigError, match=r"needs a column to observe.* it has dose \(whole number"
+    ):
         draft_of(few, Roles(unit="transition"))
+    kept = draft_of(stays()[["ward", "remark"]], Roles(unit="transition"))
+    assert (kept.observation, kept.action, kept.reward) == (("ward",), (), None)
 
 
 def test_names_that_yaml_would_misread_are_quoted() -> None:
@@ -152,27 +159,32 @@ def test_names_that_yaml_would_misread_are_quoted() -> None:
     assert "a: b #c" in columns["observation"]
 
 
-def test_a_guessed_role_changes_within_a_trajectory_and_is_called_a_guess() -> None:
+def test_what_no_column_is_called_is_not_there() -> None:
     frame = stays().rename(columns={"dose": "level", "gain": "score"})
-    frame["sex"] = [f"s{i // 4 % 2}" for i in range(40)]  # a person keeps both
-    frame["born"] = [1950 + i // 8 for i in range(40)]
     draft = draft_of(frame)
-    assert (draft.action, draft.reward, draft.guessed) == (("ward",), "score", ("action",))
+    assert (draft.action, draft.reward, draft.unnamed) == ((), "score", ("action",))
     text = draft.files(FOLDER)["schema.yaml"]
-    assert "# GUESSED: action, because no column is called so" in text
-    assert "draft anew with --action COLUMN.\n" in text
-    frame = frame.rename(columns={"score": "result"})
-    draft = draft_of(frame.drop(columns="ward"))
-    assert (draft.action, draft.reward) == (("level",), "result"), "a number that changes is better"
-    text = draft.files(FOLDER)["schema.yaml"]
-    assert "GUESSED: action and reward" in text
-    assert "--action COLUMN and --reward COLUMN" in text
-    kept = draft_of(frame[["patient_id", "hour", "born", "sex", "result"]])
-    assert (kept.action, kept.reward) == (("sex",), "result"), "nothing else is there"
-    without_order = draft_of(frame.drop(columns=["hour", "admitted"]), Roles(trajectory="none"))
-    assert (without_order.unit, without_order.action) == ("patient_id", ("ward",))
-    alone = frame.drop(columns=["patient_id", "hour", "ward"])
-    assert draft_of(alone, Roles(trajectory="none")).action == ("sex",)
+    assert yaml.safe_load(text)["columns"]["action"] == "none"
+    assert "none: no column that changes is called so. If one is the action, draft" in text
+    assert "anew with --action COLUMN;" in text
+    draft = draft_of(frame.rename(columns={"score": "result"}))
+    assert (draft.action, draft.reward) == ((), None)
+    files = draft.files(FOLDER)
+    assert yaml.safe_load(files["schema.yaml"])["columns"]["reward"] == "none"
+    assert "--action COLUMN and --reward COLUMN" in files["schema.yaml"]
+    assert "reward:" not in files["bounds.yaml"]
+    assert {"level", "result"} < set(draft.observation)
+
+
+def test_what_a_person_keeps_is_observed_whatever_it_is_called() -> None:
+    """The arm of a trial is no decision that was taken at each visit."""
+    frame = stays().rename(columns={"dose": "level"})
+    frame["treatment"] = [f"t{i // 8 % 2}" for i in range(40)]
+    draft = draft_of(frame)
+    assert draft.action == ()
+    assert "treatment" in draft.observation
+    frame["treatment"] = [f"t{i % 2}" for i in range(40)]
+    assert draft_of(frame).action == ("treatment",)
 
 
 def test_wages_of_people_do_not_choose_who_is_black() -> None:
@@ -180,8 +192,8 @@ def test_wages_of_people_do_not_choose_who_is_black() -> None:
     frame.insert(0, "person", [f"p{i // 7}" for i in range(len(frame))])
     frame.insert(1, "year", [i % 7 for i in range(len(frame))])
     draft = draft_of(frame)
-    assert (draft.trajectory, draft.action, draft.reward) == ("person", ("union",), "lwage")
-    assert draft.guessed == ("action", "reward")
+    assert (draft.trajectory, draft.action, draft.reward) == ("person", (), None)
+    assert {"black", "lwage", "union"} < set(draft.observation)
 
 
 def test_a_unit_that_is_not_called_like_a_person_is_a_guess() -> None:

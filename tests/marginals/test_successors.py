@@ -161,7 +161,7 @@ def test_observations_that_go_together_do_so_after_steps() -> None:
     pair = place(table, "next_observation_0"), place(table, "next_observation_1")
     expected = belief.expected(pair)
     assert np.trace(expected) > 0.95 * expected.sum()  # so no choice would be spent on it
-    drawn = Rollout(belief.model(np.empty(0)), STEPS).draw(2000, np.random.default_rng(5))
+    drawn = Rollout(belief.model(), STEPS).draw(2000, np.random.default_rng(5))
     assert (drawn.observations[:, 0] == drawn.observations[:, 1]).mean() > 0.95
     steps = drawn.transitions("trajectory")
     assert (steps.observations[:, 1] == steps.actions).mean() > 0.95
@@ -170,7 +170,7 @@ def test_observations_that_go_together_do_so_after_steps() -> None:
 def test_next_observations_go_together_by_the_action_that_both_lead_to() -> None:
     """Each category is counted with the action alone: that they are the same follows from it."""
     belief, _ = believed([("observation_0", "action"), ("observation_1", "action")])
-    drawn = Rollout(belief.model(np.empty(0)), STEPS).draw(2000, np.random.default_rng(5))
+    drawn = Rollout(belief.model(), STEPS).draw(2000, np.random.default_rng(5))
     assert (drawn.observations[:, 0] == drawn.observations[:, 1]).mean() > 0.95
     belief, _ = believed([("observation_0", "action"), ("observation_1", "action")], model_cells=44)
     assert not belief._told  # the model stays as small as it must

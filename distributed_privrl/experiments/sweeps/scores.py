@@ -5,14 +5,14 @@ import math
 
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.data.labels import column_labels
+from distributed_privrl.data.labels import shown_labels
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.fidelity import fidelity
 from distributed_privrl.experiments.agents import mean_normalised_return, mean_return
 from distributed_privrl.experiments.comparison import is_maze
 from distributed_privrl.experiments.registry import method_named
 from distributed_privrl.experiments.run import RunResult
-from distributed_privrl.experiments.samples import sampled_rows
+from distributed_privrl.experiments.samples import shown_rows
 from distributed_privrl.experiments.sweeps.config import ScoreConfig
 
 
@@ -77,6 +77,6 @@ def _likeness(
     public = score.to or config.data.public[0]
     if not store.info(public).declared_public:
         raise ConfigError(f"selection.score.to={public} was not declared public")
-    names = column_labels(store.info(public))
-    found = fidelity(sampled_rows(store, public), sampled_rows(store, result.released), names)
+    names = shown_labels(store.info(public))
+    found = fidelity(shown_rows(store, public), shown_rows(store, result.released), names)
     return (found.marginal + found.correlation) / 2

@@ -98,4 +98,4 @@ class PgmProgram(TableProgram[TableModel]):
         """Return the model that rows are drawn from; see `TableProgram.model`."""
         self.check_released()
         self._know(progress)
-        return self._belief.model(self._lengths())
+        return self._belief.model()
