@@ -80,8 +80,14 @@ class Rows:
             return self
         return self.select(np.sort(rng.choice(len(self), count, replace=False)))
 
-    def some_units(self, count: int, rng: np.random.Generator) -> "Rows":
-        """Return all rows of random units, about ``count`` of them, or all, in their order."""
+    def part(self, count: int, rng: np.random.Generator) -> "Rows":
+        """Return about ``count`` rows, or all, in their order, of as many units as can be.
+
+        Rows on their own are random ones of all units. Those of trajectories are all rows of random
+        units: what a step has to do with the next one needs both.
+        """
+        if self.ends.all():
+            return self.sample(count, rng)
         units, lengths = np.unique(self.units, return_counts=True)
         order = rng.permutation(len(units))
         taken = np.searchsorted(np.cumsum(lengths[order]), count, side="left") + 1

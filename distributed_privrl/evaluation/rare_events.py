@@ -79,23 +79,32 @@ def rates_among_rare(
             left out.
         names: of the columns.
     """
+    levels = {name: whole.frame[name].dropna().unique() for name in names}
+    second = {name: max(values, key=str) for name, values in levels.items() if len(values) == 2}
+    if not second:
+        return ()
+    halves = [half for pair in splits for half in pair]
+    has = [
+        np.stack([(part.frame[name] == value).to_numpy(bool) for name, value in second.items()], 1)
+        for part in (whole, made, *halves)
+    ]
     found = []
     for event, (happens, column) in _counted(whole, names).items():
-        if min(len(np.unique(one.units[happens(one.frame)])) for one in (whole, made)) < RATE_UNITS:
+        there = [happens(part.frame) for part in (whole, made, *halves)]
+        both = zip((whole, made), there, strict=False)
+        if min(len(np.unique(part.units[rows])) for part, rows in both) < RATE_UNITS:
             continue
-        theirs = made.frame[happens(made.frame)]
-        own = [half.frame[happens(half.frame)] for pair in splits for half in pair]
-        mine = whole.frame[happens(whole.frame)]
-        for name in names:
-            values = whole.frame[name].dropna().unique()
-            if name == column or len(values) != 2:
+        mine, theirs, *own = (
+            values[rows].mean(axis=0) for values, rows in zip(has, there, strict=True) if rows.any()
+        )
+        for place, name in enumerate(second):
+            if name == column:
                 continue
-            second = sorted(values, key=str)[1]
-            shares = [float((part[name] == second).mean()) for part in own if len(part)]
-            value, share = (float((part[name] == second).mean()) for part in (theirs, mine))
+            shares = [float(half[place]) for half in own]
+            value, share = float(theirs[place]), float(mine[place])
             found.append(
                 Judged(
-                    name=f"{name} is {_text(second)} where {event}",
+                    name=f"{name} is {_text(second[name])} where {event}",
                     value=value,
                     reference=share,
                     lowest=min(shares),

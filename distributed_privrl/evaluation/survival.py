@@ -22,6 +22,8 @@ PLANTED = 0.1
 """Strength from which a pair of columns counts as related."""
 BANDS = (0.65, 0.35, 0.15)
 """Strengths of relations, of which each begins a band: strong, middling and weak ones."""
+_KINDS = ("numbers", "a category and a number", "categories")
+"""Of the two columns of a pair, by how many are categories."""
 RARE = 0.05
 """Share of the rows below which a category is rare."""
 
@@ -71,7 +73,7 @@ def pairs_kept(reference: pd.DataFrame, other: pd.DataFrame, *, most: int = 12) 
 
 
 def strengths_kept(reference: pd.DataFrame, other: pd.DataFrame) -> list[Survived]:
-    """Return the share of pairs that are kept in each of `BANDS` that has any, strongest first.
+    """Return the share of pairs that are kept, by `BANDS` and kinds of columns, strongest first.
 
     Args:
         reference: (M, D); a pair is as strong as here.
@@ -80,13 +82,17 @@ def strengths_kept(reference: pd.DataFrame, other: pd.DataFrame) -> list[Survive
     before, after = associations(reference), associations(other)
     found, above = [], np.inf
     for least in BANDS:
-        pairs = [pair for pair, value in before.items() if least <= abs(value) < above]
-        kept = [after[one] * np.sign(before[one]) >= KEPT_SHARE * abs(before[one]) for one in pairs]
+        kept: dict[int, list[bool]] = {}
+        for pair, value in before.items():
+            if least <= abs(value) < above:
+                kind = sum(is_category(reference[name]) for name in pair)
+                left = after[pair] * np.sign(value) >= KEPT_SHARE * abs(value)
+                kept.setdefault(kind, []).append(bool(left))
         named = f"{least:g} and more" if above == np.inf else f"{least:g} to {above:g}"
         above = least
-        if pairs:
-            count, share = len(pairs), float(np.mean(kept))
-            name = f"{named} ({count} pair{'' if count == 1 else 's'})"
+        for kind, lefts in sorted(kept.items()):
+            share = float(np.mean(lefts))
+            name = f"{named}, {_KINDS[kind]}: {sum(lefts)} of {len(lefts)}"
             found.append(Survived(name=name, before=1.0, after=share, kept=share >= KEPT_SHARE))
     return found
 

@@ -8,6 +8,7 @@ relation to any other (0). None of these is a private release.
 import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -66,16 +67,7 @@ def association(one: pd.Series, other: pd.Series) -> float:
         >>> association(pd.Series([1.0, 2.0, 3.0]), pd.Series([1.0, 4.0, 9.0]))
         1.0
     """
-    left, right = _together(one, other)
-    kinds = is_category(one) + is_category(other)
-    if left.nunique() < 2 or right.nunique() < 2:
-        return 0.0
-    if kinds == 0:
-        return _pearson(stats.rankdata(left), stats.rankdata(right))
-    if kinds == 1:
-        number, category = (right, left) if is_category(one) else (left, right)
-        return _correlation_ratio(number.to_numpy(np.float64), _codes(category))
-    return _cramers_v(_codes(left), _codes(right))
+    return _association(_Coded.of(one), _Coded.of(other))
 
 
 def pearson(one: pd.Series, other: pd.Series) -> float:
@@ -109,7 +101,8 @@ def gaps(
 def associations(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
     """Return `association` of each pair of columns, by their names.
 
-    Columns of numbers without a gap are ranked once for all their pairs.
+    Columns of numbers without a gap are ranked once for all their pairs, and every column is coded
+    once.
 
     Args:
         frame: (N, D).
@@ -118,20 +111,68 @@ def associations(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
         >>> associations(pd.DataFrame({"a": [1.0, 2, 3], "b": [1.0, 4, 9]}))
         {('a', 'b'): 1.0}
     """
+    coded = {name: _Coded.of(column) for name, column in frame.items()}
     whole = [
         name
-        for name, column in frame.items()
-        if not is_category(column) and column.notna().all() and column.nunique() > 1
+        for name, column in coded.items()
+        if not column.category and column.known is None and not _constant(column.values)
     ]
-    ranks = [stats.rankdata(frame[name]) for name in whole]
+    ranks = [stats.rankdata(coded[name].values) for name in whole]
     spearman = np.atleast_2d(np.corrcoef(ranks)) if ranks else np.empty((0, 0))
     place = {name: number for number, name in enumerate(whole)}
     return {
         (one, other): float(np.clip(spearman[place[one], place[other]], -1, 1))
         if one in place and other in place
-        else association(frame[one], frame[other])
+        else _association(coded[one], coded[other])
         for one, other in itertools.combinations(frame.columns, 2)
     }
+
+
+@dataclass(frozen=True, eq=False)
+class _Coded:
+    """A column as numbers.
+
+    Args:
+        values: (N,) numbers, or the codes of categories.
+        known: (N,) which rows have a value; None: all of them.
+        category: whether values are codes.
+    """
+
+    values: NDArray[Any]
+    known: NDArray[np.bool_] | None
+    category: bool
+
+    @classmethod
+    def of(cls, column: pd.Series) -> "_Coded":
+        category, known = is_category(column), column.notna().to_numpy(np.bool_)
+        values = column.cat.codes.to_numpy(np.int64) if category else column.to_numpy(np.float64)
+        return cls(values, None if known.all() else known, category)
+
+
+def _association(one: _Coded, other: _Coded) -> float:
+    left, right = one.values, other.values
+    masks = [column.known for column in (one, other) if column.known is not None]
+    if masks:
+        both = np.logical_and.reduce(masks)
+        left, right = left[both], right[both]
+    if _constant(left) or _constant(right):
+        return 0.0
+    if one.category and other.category:
+        return _cramers_v(_dense(left), _dense(right))
+    if one.category or other.category:
+        number, codes = (right, left) if one.category else (left, right)
+        return _correlation_ratio(number, _dense(codes))
+    return _pearson(stats.rankdata(left), stats.rankdata(right))
+
+
+def _constant(values: NDArray[Any]) -> bool:
+    return not len(values) or bool((values == values[0]).all())
+
+
+def _dense(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return codes from 0 to one less than the number of those that occur."""
+    places = np.cumsum(np.bincount(codes) > 0) - 1
+    return np.asarray(places[codes], np.int64)
 
 
 def _together(one: pd.Series, other: pd.Series) -> tuple[pd.Series, pd.Series]:
@@ -142,10 +183,6 @@ def _together(one: pd.Series, other: pd.Series) -> tuple[pd.Series, pd.Series]:
 
 def _pearson(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
     return float(np.clip(np.corrcoef(left, right)[0, 1], -1, 1))
-
-
-def _codes(category: pd.Series) -> NDArray[np.int64]:
-    return np.unique(category.cat.codes.to_numpy(), return_inverse=True)[1].astype(np.int64)
 
 
 def _correlation_ratio(number: NDArray[np.float64], codes: NDArray[np.int64]) -> float:

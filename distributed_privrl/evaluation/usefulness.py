@@ -6,6 +6,7 @@ None of this is a private release: it belongs into ``private/``.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,12 +37,13 @@ from distributed_privrl.evaluation.table_measures import association, associatio
 from distributed_privrl.evaluation.terms import Terms, terms_of
 from distributed_privrl.evaluation.two_sample import two_sample_areas
 
-JUDGED_ROWS = 10_000
-"""Of each half of the real units, and of the synthetic rows, about, at most."""
+JUDGED_VALUES, FEWEST_JUDGED, MOST_JUDGED = 1_500_000, 10_000, 100_000
+"""Values, fewest and most rows of each half of the real units, and of the synthetic rows, about."""
 SPLITS = 3
 """Times that the units are split; a figure is the mean over them."""
 FEWEST_UNITS = 8
-PAIR_ROWS = 5000
+PAIRED_VALUES, FEWEST_PAIRED = 10_000_000, 5000
+"""Rows times pairs of columns, and fewest rows, of each half and of the synthetic rows."""
 AREA_ROWS = 6000
 
 FAR_COLUMN = 0.1
@@ -61,6 +63,9 @@ class Usefulness:
 
     Args:
         units: of the real rows that took part.
+        rows: real ones that took part.
+        made: synthetic rows that took part.
+        paired: rows of each half, and of the synthetic ones, that pairs rest on, at most.
         columns: distances, 0 to 1: Kolmogorov-Smirnov of numbers, total variation of categories,
             and of steps and returns of trajectories.
         pairs: differences of the associations of two columns of a row.
@@ -80,6 +85,9 @@ class Usefulness:
     """
 
     units: int
+    rows: int
+    made: int
+    paired: int
     columns: tuple[Judged, ...]
     pairs: tuple[Judged, ...]
     rules: tuple[JudgedRule, ...]
@@ -144,11 +152,16 @@ class Usefulness:
         ]
 
 
+def judged_rows(columns: int) -> int:
+    """Return about how many rows of each half, and synthetic ones, are judged at most."""
+    return min(MOST_JUDGED, max(FEWEST_JUDGED, JUDGED_VALUES // columns))
+
+
 def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | str:
     """Return what synthetic rows are worth beside real ones, or in words why it cannot be told.
 
     Args:
-        real: rows of whole units.
+        real: rows of many units; of trajectories, all rows of each.
         synthetic: rows under the same names. What is measured of whole trajectories needs both
             sides to have some.
         streams: public randomness of splits, subsamples, trees.
@@ -160,17 +173,21 @@ def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | st
             f" {FEWEST_UNITS} units and a row are needed"
         )
     rng = streams.numpy("splits")
-    made = synthetic.some_units(JUDGED_ROWS, rng)
-    whole = real.some_units(2 * JUDGED_ROWS, rng)
+    most = judged_rows(len(real.frame.columns))
+    made, whole = synthetic.part(most, rng), real.part(2 * most, rng)
     splits = [whole.halves(rng) for _ in range(SPLITS)]
     constants = {name: whole.frame[name].nunique(dropna=False) <= 1 for name in whole.frame}
     varying = [name for name in whole.own if not constants[name]]
     related = partial(_related, names=varying)
-    pairs = _compared(related, splits, made, rng, rows=PAIR_ROWS)
+    paired = max(FEWEST_PAIRED, PAIRED_VALUES // max(1, math.comb(len(varying), 2)))
+    pairs = _compared(related, splits, made, rng, rows=paired)
     judge, other = splits[0]
     distances = partial(_distances, names=varying)
     return Usefulness(
-        units=units,
+        units=len(np.unique(whole.units)),
+        rows=len(whole),
+        made=len(made),
+        paired=paired,
         columns=worst(_apart(distances, splits, made)),
         pairs=worst(pairs),
         rules=judged_rules(

@@ -1,6 +1,5 @@
 """What a rehearsal found, as JSON values and in words."""
 
-import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +20,7 @@ class Rehearsal:
         epsilon: of the run; None: it was not private.
         verdict: of its plan; None: it has none.
         sections: what became of columns, pairs, rare categories, lengths and the reward, by title.
-        strengths: share of pairs that are kept, by how strong they are, strongest first.
+        strengths: share of pairs that are kept, by strength and kinds of columns, strongest first.
     """
 
     rows: str
@@ -33,24 +32,16 @@ class Rehearsal:
 
     @property
     def promise(self) -> str:
-        """Say relations of which strength survived, and that those of the table may be weaker.
-
-        Relations of a strength survived where half of them did, and half of all stronger ones.
-        """
-        names = [one.name.partition(" (")[0] for one in self.strengths]
-        kept = len(list(itertools.takewhile(lambda one: one.kept, self.strengths)))
-        if not names:
-            return "no two of these columns go together: nothing is said of relations"
-        if not kept:
-            said = "relations of no strength survive"
-        elif kept == len(names):
-            said = f"relations of every strength that was tried survive: {', '.join(names)}"
+        """Say how many pairs are kept by strength and kind, and that real ones may fade sooner."""
+        if not self.strengths:
+            said = "no two of these columns go together: nothing is said of relations"
         else:
-            said = (
-                f"relations of {', '.join(names[:kept])} survive; of weaker ones"
-                f" ({', '.join(names[kept:])}) expect little"
-            )
-        return f"{said}. A rehearsal does not know how strong those of your table are"
+            said = f"pairs that are kept: {'; '.join(one.name for one in self.strengths)}"
+        return (
+            f"{said}. A rehearsal does not know how strong those of your table are. Real ones,"
+            " above all of categories of many values, may be lost where invented ones of that"
+            " strength are kept"
+        )
 
     def facts(self) -> dict[str, Any]:
         """Return all of it as JSON values."""

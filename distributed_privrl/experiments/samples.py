@@ -55,9 +55,10 @@ def layout_of(store: DatasetStore, dataset: str) -> RowLayout:
 
 
 def sampled_units(store: DatasetStore, dataset: str, limit: int = COMPARED_ROWS) -> Rows:
-    """Return all rows of random units, under the names of their columns.
+    """Return rows of as many units as can be, under the names of their columns.
 
-    A unit is a value of the dataset's unit column, else a trajectory, else a row.
+    A unit is a value of the dataset's unit column, else a trajectory, else a row. Independent rows
+    are random ones of all units. Those of trajectories are all rows of random units.
 
     Args:
         store: datasets.
@@ -69,8 +70,12 @@ def sampled_units(store: DatasetStore, dataset: str, limit: int = COMPARED_ROWS)
     unit = info.unit_column or alone
     share = _share(info.total_steps, limit)
     while True:
-        keep = _random_part(f"units/{dataset}", share)
-        transitions, ends = _whole_units(store, dataset, unit, keep)
+        if info.kind == "transitions":
+            transitions = _thinned(store, dataset, unit, share)
+            ends = np.ones(len(transitions), dtype=bool)
+        else:
+            keep = _random_part(f"units/{dataset}", share)
+            transitions, ends = _whole_units(store, dataset, unit, keep)
         if share >= 1 or len(np.unique(transitions.unit_ids)) >= _FEWEST_UNITS:
             return named_rows(transitions, ends, info)
         share *= 4
@@ -99,16 +104,21 @@ def _random_part(name: str, share: float) -> Keep | None:
     return lambda units: mix(mix(units) ^ key) < limit
 
 
+def _thinned(store: DatasetStore, dataset: str, unit: str, share: float) -> Transitions:
+    """Return a share of a dataset's independent rows, drawn evenly while streaming."""
+    info, generator = store.info(dataset), Streams(0).numpy(f"report/units/{dataset}")
+    kept = [no_trajectories(info.observation_space, info.action_space).transitions(unit)]
+    for chunk in store.iter_transitions(dataset, unit=unit):
+        kept.append(chunk.select(generator.random(len(chunk)) < share))
+    return Transitions.concatenate(kept)
+
+
 def _whole_units(
     store: DatasetStore, dataset: str, unit: str, keep: Keep | None
 ) -> tuple[Transitions, NDArray[np.bool_]]:
-    """Return rows of whole units, and which of them are the last of their trajectory."""
+    """Return trajectories of whole units, and which rows are the last of their trajectory."""
     info = store.info(dataset)
     none = no_trajectories(info.observation_space, info.action_space).transitions(unit)
-    if info.kind == "transitions":
-        every = store.iter_transitions(dataset, unit=unit, keep=keep)
-        transitions = Transitions.concatenate([none, *every])
-        return transitions, np.ones(len(transitions), dtype=bool)
     chunks = list(store.iter_trajectories(dataset, unit=unit, keep=keep))
     ends = [np.zeros(len(chunk.rewards), dtype=bool) for chunk in chunks]
     for chunk, last in zip(chunks, ends, strict=True):

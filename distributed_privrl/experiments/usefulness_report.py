@@ -8,9 +8,11 @@ from statistics import fmean
 import numpy as np
 
 from distributed_privrl.core.random import Streams
+from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation import plots
-from distributed_privrl.evaluation.exact_rules.judging import FAR_RULE
+from distributed_privrl.evaluation.conditional import TAUGHT_ROWS
+from distributed_privrl.evaluation.exact_rules.judging import FAR_RULE, RULE_ROWS
 from distributed_privrl.evaluation.figures import PrivateFigure
 from distributed_privrl.evaluation.judged import Judged
 from distributed_privrl.evaluation.rare_events import EVENT_FACTOR, FAR_RATE, RARE_EVENT
@@ -19,22 +21,24 @@ from distributed_privrl.evaluation.relations import (
     FAR_PAIR,
     HALF,
     LEAST_RELATION,
+    LEAST_WEAK,
     kept_relations,
+    kept_weak_relations,
 )
 from distributed_privrl.evaluation.report import Metric, Section
 from distributed_privrl.evaluation.usefulness import (
     AREA_ROWS,
     FAR_AREA,
     FAR_COLUMN,
-    JUDGED_ROWS,
     LEAST_TAUGHT,
     SPLITS,
     TAUGHT_KEPT,
     TELLING_AREA,
     Usefulness,
+    judged_rows,
     usefulness,
 )
-from distributed_privrl.experiments.samples import sampled_units
+from distributed_privrl.experiments.samples import layout_of, sampled_units
 
 TITLE = "What the release is worth"
 SHOWN = 10
@@ -50,14 +54,23 @@ def usefulness_sections(store: DatasetStore, *, real: str, synthetic: str) -> li
         real: id of the real rows.
         synthetic: id of the synthetic ones.
     """
+    info, layout = store.info(real), layout_of(store, real)
+    most = judged_rows(layout.width if info.has_successors else layout.blocks["reward"].stop)
     found = usefulness(
-        sampled_units(store, real, 2 * JUDGED_ROWS),
-        sampled_units(store, synthetic, JUDGED_ROWS),
+        sampled_units(store, real, 2 * most),
+        sampled_units(store, synthetic, most),
         Streams(0).child("usefulness"),
     )
     if isinstance(found, str):
         return [Section(title=TITLE, metrics=[Metric(name=TITLE, value=found)])]
-    sections = [_overview(found), _columns(found), _pairs(found), _rules(found), _taught(found)]
+    rows = info.total_steps.open(Purpose.PRIVATE)
+    sections = [
+        _overview(found, rows),
+        _columns(found),
+        _pairs(found),
+        _rules(found),
+        _taught(found),
+    ]
     if found.chosen:
         sections.append(_chosen(found))
     if found.over_time:
@@ -65,7 +78,8 @@ def usefulness_sections(store: DatasetStore, *, real: str, synthetic: str) -> li
     return [*sections, _events(found), _areas(found)]
 
 
-def _overview(found: Usefulness) -> Section:
+def _overview(found: Usefulness, rows: int) -> Section:
+    """Return what rows are worth in short; ``rows`` are all that the real dataset has."""
     problems = found.problems()
     more = len(problems) - _REASONS
     last = [f"{more} more things, in the tables below"] if more > 0 else []
@@ -91,9 +105,16 @@ def _overview(found: Usefulness) -> Section:
             Metric(
                 name="real units compared",
                 value=found.units,
-                explanation=f"as many as have {2 * JUDGED_ROWS:,} rows together, about, or all",
+                explanation="all" if found.rows == rows else "of which some rows are compared",
+            ),
+            Metric(
+                name="real rows compared",
+                value=found.rows,
+                explanation=f"of {rows:,}, beside {found.made:,} synthetic ones; each table below"
+                " says how many it rests on",
             ),
             *_relations(found),
+            *_weak_relations(found),
             *_vanished(found),
             *_mean("mean distance of a column", found.columns, "0: as in the real rows"),
             *_mean("mean difference of a relation", found.pairs, "0: as in the real rows"),
@@ -117,8 +138,9 @@ def _relations(found: Usefulness) -> list[Metric]:
     kept = kept_relations(found.pairs)
     if not kept.relations:
         return []
-    lost = f"; lost, the strongest first: {', '.join(kept.lost[:SHOWN])}" if kept.lost else ""
-    faded = [f"{one.name} ({one.real:.2f}, {one.synthetic:.2f})" for one in kept.faded[:SHOWN]]
+    names = [one.name for one in kept.lost[:SHOWN]]
+    lost = f"; lost, the strongest first: {', '.join(names)}" if names else ""
+    faded = _sides(kept.faded[:SHOWN])
     if faded:
         lost += (
             "; less than half of it left, but real samples differ too much to call it lost"
@@ -131,6 +153,30 @@ def _relations(found: Usefulness) -> list[Metric]:
             explanation=f"pairs of columns whose strength is {LEAST_RELATION:g} or more{lost}",
         )
     ]
+
+
+def _weak_relations(found: Usefulness) -> list[Metric]:
+    """Return how many weak relations are kept, and the strongest of those that are not."""
+    kept = kept_weak_relations(found.pairs)
+    if not kept.relations:
+        return []
+    told = "".join(
+        f"; {word} (in real rows, in synthetic ones): {', '.join(_sides(some[:SHOWN]))}"
+        for word, some in (("lost", kept.lost), ("faded", kept.faded))
+        if some
+    )
+    return [
+        Metric(
+            name="weak relations that are kept",
+            value=f"{kept.kept} of {kept.relations}",
+            explanation=f"pairs of columns whose strength is {LEAST_WEAK:g} to {LEAST_RELATION:g},"
+            f" and more than {CLEARLY:g} times what real samples differ by; never red{told}",
+        )
+    ]
+
+
+def _sides(relations: Sequence[Judged]) -> list[str]:
+    return [f"{one.name} ({one.real:.2f}, {one.synthetic:.2f})" for one in relations]
 
 
 def _vanished(found: Usefulness) -> list[Metric]:
@@ -175,11 +221,24 @@ def _metrics(figures: Sequence[Judged]) -> list[Metric]:
     ]
 
 
+def _by(found: Usefulness, most: int | None = None) -> str:
+    """Say how many rows and units a table rests on, of each half and of the synthetic rows."""
+    if most is None or most >= max(found.rows, found.made):
+        return (
+            f" Judged by all of the {found.rows:,} real rows of {found.units:,} units, a half of"
+            f" the units at a time, and {found.made:,} synthetic rows."
+        )
+    return (
+        f" Judged by up to {most:,} random rows of each half of the {found.units:,} real units, and"
+        " as many synthetic rows."
+    )
+
+
 def _columns(found: Usefulness) -> Section:
     return Section(
         title="The worst columns",
         explanation="Distance of a column's distribution from that of the real rows, from 0 to 1:"
-        " Kolmogorov-Smirnov of numbers, total variation of categories.",
+        " Kolmogorov-Smirnov of numbers, total variation of categories." + _by(found),
         metrics=_metrics(found.columns),
     )
 
@@ -195,7 +254,7 @@ def _pairs(found: Usefulness) -> Section:
         explanation="Difference of how strongly two columns go together: Spearman's correlation of"
         " two numbers, the correlation ratio of a number and a category, Cramer's V of two"
         " categories. A category is one column, however many values it has. Columns of the next"
-        " step are below.",
+        " step are below." + _by(found, found.paired),
         metrics=_metrics(found.pairs),
         figures=[
             PrivateFigure(
@@ -215,7 +274,7 @@ def _rules(found: Usefulness) -> Section:
         " numbers differ by a constant or are multiples, a category picks the number that another"
         " one is, values never meet. One half of the real units teaches a rule. The figure is the"
         " share of the synthetic rows that keep to it, among those that it says something of;"
-        " beside it, of the other half.",
+        " beside it, of the other half." + _by(found, RULE_ROWS),
         metrics=[
             Metric(
                 name=one.share.name,
@@ -238,7 +297,8 @@ def _taught(found: Usefulness) -> Section:
         title=f"What follows from {found.terms.given}",
         explanation=f"A forest learns each column from {found.terms.given} of the synthetic rows,"
         " and foretells it in real ones. The figure is the share of its variation that is"
-        " explained; beside it, of a forest that learned from other real rows.",
+        " explained; beside it, of a forest that learned from other real rows."
+        + _by(found, TAUGHT_ROWS),
         metrics=_metrics(found.taught),
     )
 
@@ -246,7 +306,8 @@ def _taught(found: Usefulness) -> Section:
 def _chosen(found: Usefulness) -> Section:
     return Section(
         title=f"How {found.terms.action} is chosen from {found.terms.state}",
-        explanation=f"A forest learns each action from {found.terms.state} alone, in the same way.",
+        explanation=f"A forest learns each action from {found.terms.state} alone, in the same way."
+        + _by(found, TAUGHT_ROWS),
         metrics=_metrics(found.chosen),
     )
 
@@ -255,7 +316,7 @@ def _over_time(found: Usefulness) -> Section:
     return Section(
         title="From one step to the next",
         explanation="Difference of how strongly a column goes together with itself one step later,"
-        " and of the share of steps that keep its value.",
+        " and of the share of steps that keep its value." + _by(found),
         metrics=_metrics(found.over_time),
     )
 
@@ -265,7 +326,8 @@ def _events(found: Usefulness) -> Section:
         title="Rare events",
         explanation=f"Values that fewer than {RARE_EVENT:.0%} of the real rows have, but enough of"
         " them to count. The figure is the share of the synthetic rows, beside it that of the real"
-        " ones; of columns of two values, the share among the rows of such a rare value.",
+        " ones; of columns of two values, the share among the rows of such a rare value."
+        + _by(found),
         metrics=[
             Metric(name=one.name, value=one.value, reference=one.reference)
             for one in (*found.events[:SHOWN], *found.rates[:SHOWN])
@@ -278,8 +340,7 @@ def _areas(found: Usefulness) -> Section:
     return Section(
         title="Who can tell synthetic rows from real ones",
         explanation="Area under the curve of a classifier that sees what is named of a row. 0.5: it"
-        " cannot tell; 1: it always"
-        f" can. Up to {AREA_ROWS} rows of each side.",
+        " cannot tell; 1: it always can." + _by(found, AREA_ROWS),
         metrics=[
             replace(metric, name=found.terms.seen(metric.name)) for metric in _metrics(found.areas)
         ],

@@ -34,6 +34,7 @@ OPENED = {
     ("experiments/cards.py", "card", "RELEASED"),
     ("experiments/publishing.py", "check_free", "CHECK"),  # whose run made the output
     ("experiments/samples.py", "_share", "COMPUTING"),  # how rarely a row is drawn
+    ("experiments/usefulness_report.py", "usefulness_sections", "PRIVATE"),
     ("experiments/trajectory_reports.py", "_said", "RELEASED"),
 }
 """File, function and purpose: what is opened there goes no farther than the purpose says."""

@@ -1,5 +1,7 @@
 """Rows under the names that their table has, by units."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -98,10 +100,13 @@ def test_halves_share_no_unit_and_keep_whole_ones() -> None:
     one, other = rows.halves(np.random.default_rng(1))
     assert len(one) == len(other) == 40
     assert not set(one.units) & set(other.units)
-    some = rows.some_units(10, np.random.default_rng(2))
+    some = rows.part(10, np.random.default_rng(2))
     assert len(some) == 12, "three units of four rows"
     assert some.ends.sum() == 3
-    assert len(rows.some_units(1000, np.random.default_rng(2))) == 80
+    assert len(rows.part(1000, np.random.default_rng(2))) == 80
+    alone = replace(rows, ends=np.ones(80, bool)).part(40, np.random.default_rng(2))
+    assert len(alone) == 40
+    assert len(np.unique(alone.units)) > 15, "some rows of nearly all of the twenty units"
     assert len(rows.sample(7, np.random.default_rng(2))) == 7
 
 

@@ -97,7 +97,14 @@ def test_strong_relations_may_be_kept_where_weak_ones_are_lost() -> None:
     real = drawn(1, 0.25)
     assert [one.kept for one in strengths_kept(real, drawn(2, 0.25))] == [True, True]
     strong, weak = strengths_kept(real, drawn(2, 0.0))
-    assert (strong.name, strong.kept) == ("0.65 and more (1 pair)", True)
-    assert (weak.name, weak.after, weak.kept) == ("0.15 to 0.35 (2 pairs)", 0.0, False)
+    assert (strong.name, strong.kept) == ("0.65 and more, numbers: 1 of 1", True)
+    assert (weak.name, weak.after, weak.kept) == ("0.15 to 0.35, numbers: 0 of 2", 0.0, False)
     nobody = real.assign(near=real["cause"].to_numpy()[::-1], far=real["far"].to_numpy()[::-1])
     assert strengths_kept(nobody[["cause", "far"]], real[["cause", "far"]]) == []
+
+
+def test_relations_are_counted_by_kinds_of_columns() -> None:
+    real = table(1)
+    names = [one.name for one in strengths_kept(real, table(2))]
+    assert "0.65 and more, numbers: 3 of 3" in names
+    assert any(", a category and a number: " in name for name in names)

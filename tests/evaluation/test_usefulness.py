@@ -12,7 +12,7 @@ from distributed_privrl.data.named_rows import Rows
 from distributed_privrl.evaluation import usefulness as module
 from distributed_privrl.evaluation.conditional import explained, targets_of
 from distributed_privrl.evaluation.judged import Judged
-from distributed_privrl.evaluation.relations import kept_relations
+from distributed_privrl.evaluation.relations import kept_relations, kept_weak_relations
 from distributed_privrl.evaluation.usefulness import Usefulness, usefulness
 from tests.evaluation.named import names, numbers
 
@@ -181,10 +181,34 @@ def test_rows_that_nothing_follows_are_judged() -> None:
 
 
 def test_more_rows_than_are_judged_are_drawn_by_unit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "JUDGED_ROWS", 500)
+    monkeypatch.setattr(module, "MOST_JUDGED", 500)
     found = judged(REAL, clinic(400, 1))
-    assert 195 <= found.units <= 400
+    assert 195 <= found.units <= 205
+    assert (found.rows, found.made) == (5 * found.units, 500)
     assert found.problems() == []
+
+
+@pytest.mark.usefixtures("nothing_learned")
+def test_everybody_is_judged_by_some_rows_where_rows_are_independent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def alone(rows: Rows) -> Rows:
+        return dataclasses.replace(rows, ends=np.ones(len(rows), bool))
+
+    monkeypatch.setattr(module, "MOST_JUDGED", 2000)
+    real = alone(clinic(400, 0, steps=30))
+    found = judged(real, alone(clinic(400, 1, steps=30)))
+    assert (found.units, found.rows, found.made) == (400, 4000, 2000)
+    assert found.problems() == []
+
+
+def test_wide_tables_are_judged_by_fewer_rows() -> None:
+    assert [module.judged_rows(columns) for columns in (5, 15, 60, 1000)] == [
+        100_000,
+        100_000,
+        25_000,
+        10_000,
+    ]
 
 
 def test_what_is_explained_by_hand() -> None:
@@ -222,7 +246,7 @@ def test_a_loose_relation_of_which_nothing_is_left_is_named_and_counted() -> Non
     assert any("pressure" in problem for problem in found.problems())
     kept = kept_relations(found.pairs)
     assert kept.kept == whole.kept - len(kept.lost) - len(kept.faded)
-    assert kept.lost[0] == "age and pressure"
+    assert kept.lost[0].name == "age and pressure"
 
 
 @pytest.mark.parametrize(
@@ -254,6 +278,53 @@ def test_a_relation_that_fades_among_samples_that_differ_is_not_kept(
         told == "lost",
         told == "faded",
     )
+
+
+@pytest.mark.parametrize(
+    ("real", "synthetic", "value", "highest", "told"),
+    [
+        (0.087, 0.021, 0.067, 0.012, "lost"),
+        (-0.051, 0.000, 0.050, 0.006, "lost"),
+        (0.048, 0.023, 0.025, 0.012, "faded"),
+        (0.048, 0.045, 0.003, 0.006, "kept"),
+        (0.048, 0.350, 0.302, 0.006, "lost"),  # there is another relation instead
+        (0.048, 0.000, 0.048, 0.017, None),  # real samples differ by a third of it
+        (0.029, 0.000, 0.029, 0.001, None),
+        (0.120, 0.000, 0.120, 0.001, None),  # not weak
+    ],
+)
+def test_weak_relations_are_judged_where_they_are_clear(
+    real: float, synthetic: float, value: float, highest: float, told: str | None
+) -> None:
+    pair = Judged(
+        name="one and other",
+        value=value,
+        reference=highest,
+        lowest=highest,
+        highest=highest,
+        real=real,
+        synthetic=synthetic,
+    )
+    kept = kept_weak_relations([pair])
+    assert (kept.relations, kept.kept, len(kept.lost), len(kept.faded)) == (
+        told is not None,
+        told == "kept",
+        told == "lost",
+        told == "faded",
+    )
+
+
+@pytest.mark.usefixtures("nothing_learned")
+def test_no_weak_relation_is_seen_where_none_is() -> None:
+    seen = 0
+    for seed in range(6):
+        real = with_pressure(clinic(400, 2 * seed), seed, 0.0)
+        real = dataclasses.replace(real, state=(*real.state, "pressure"))
+        weak = kept_weak_relations(
+            tuple(one for one in judged(real, real).pairs if "pressure" in one.name)
+        )
+        seen += weak.relations
+    assert seen <= 1
 
 
 @pytest.mark.usefixtures("nothing_learned")

@@ -192,6 +192,34 @@ def test_a_relation_that_fades_is_not_counted_as_kept(
     assert not any("semesters" in text for one in sections for text in one.not_useful)
 
 
+def test_a_report_says_how_many_people_and_rows_it_rests_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DatasetStore(tmp_path / "datasets")
+    schema = TRIAL.replace("  terminated: last\n  trajectory: patient\n  order: visit\n", "")
+    schema = schema.replace("  reward: outcome", "  reward: outcome\n  next_observation: none")
+    take(store, "t/one-v0", schema, trial(), tmp_path)
+    for name in ("_areas", "_taught", "_chosen"):
+        monkeypatch.setattr(usefulness, name, lambda *_: ())
+
+    def told() -> tuple[dict[str, Any], str]:
+        sections = usefulness_sections(store, real="t/one-v0", synthetic="t/one-v0")
+        compared = {one.name: (one.value, one.explanation) for one in sections[0].metrics}
+        return compared, sections[1].explanation
+
+    compared, columns = told()
+    assert compared["real units compared"] == (111, "all")
+    assert compared["real rows compared"][0] == 444
+    assert "all of the 444 real rows of 111 units" in columns
+    monkeypatch.setattr(usefulness, "MOST_JUDGED", 100)
+    compared, columns = told()
+    units, words = compared["real units compared"]
+    assert 80 < units <= 111
+    assert words == "of which some rows are compared"
+    assert 120 < compared["real rows compared"][0] <= 200
+    assert compared["real rows compared"][1].startswith("of 444, beside ")
+
+
 def test_samples_are_random_whole_units(tmp_path: Path) -> None:
     """The first trajectories of the store are long: the first ones would tell another length."""
     store, made = DatasetStore(tmp_path), walks(900, seed=0)
