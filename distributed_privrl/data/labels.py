@@ -5,6 +5,7 @@ Names and values are declared, and as public as the spaces.
 
 from collections.abc import Iterator
 
+import numpy as np
 from gymnasium.spaces import Box
 
 from distributed_privrl.data.declared import DeclaredTable, LabelledKind, width
@@ -32,6 +33,29 @@ def column_labels(info: DatasetInfo) -> tuple[str, ...]:
     after = [f"next {name}" for name in observation]
     reward, end = table.columns.reward, table.columns.termination or "terminal"
     return (*observation, *action, reward, *after, end)
+
+
+def part_names(info: DatasetInfo, part: str) -> tuple[str, ...]:
+    """Return which column of its table each number of an observation or action is of, ``(D,)``.
+
+    All columns of 0 and 1 of a category have its name. Without a table, names are the layout's.
+
+    Args:
+        info: of the dataset.
+        part: ``observation`` or ``action``.
+    """
+    space: Space = info.observation_space if part == "observation" else info.action_space
+    categories = components(space)
+    count = len(categories) or int(np.prod(space.shape or (1,)))
+    if info.declared is None:
+        return tuple(f"{part}_{i}" if space.shape else part for i in range(count))
+    found: list[str] = []
+    for name, kind in info.declared.part(part):
+        if categories or isinstance(kind, LabelledKind):
+            found += [name] * (1 if categories else width(kind))
+        else:
+            found += [name, f"{name}{MISSING}"][: width(kind)]
+    return tuple(found)
 
 
 def _of_part(table: DeclaredTable, part: str, space: Space) -> Iterator[str]:
