@@ -1,6 +1,7 @@
 """``init``: from a table to drafts of its schema, bounds and configuration."""
 
 import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.csv_files import Separator
 
 if TYPE_CHECKING:
-    from distributed_privrl.experiments.drafts import Draft
+    from distributed_privrl.experiments.drafts import AskedRoles, Draft
 
 
 def add_to(app: typer.Typer) -> None:
@@ -93,13 +94,30 @@ def init(
     if there := [str(path) for path in files if path.exists()]:
         raise ConfigError(f"{', '.join(there)} exists already: move it, or give another --out")
     typer.echo("for the owner of the table alone, do not publish it:", err=True)
-    tell_owner(f"  {line}" for line in profile.found.open(Purpose.OWNER))
+    doubts = _fixed(draft, asked, profile.fixed.open(Purpose.OWNER))
+    tell_owner(f"  {line}" for line in (*profile.found.open(Purpose.OWNER), *doubts))
     with storage_errors(f"make {out}"):
         out.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
         write_atomically(path, text)
         typer.echo(str(path))
     typer.echo("\n".join(_next(draft, table, out)))
+
+
+def _fixed(draft: "Draft", asked: "AskedRoles", fixed: Mapping[str, str]) -> Iterator[str]:
+    """Yield which roles that the owner did not name fell to columns that do not change.
+
+    Privacy: for the owner alone; what is drafted does not depend on it.
+    """
+    chosen = {"action": () if asked.action else draft.action}
+    chosen["reward"] = () if asked.reward else (draft.reward,)
+    for role, names in chosen.items():
+        for name in names:
+            if name in fixed:
+                yield (
+                    f"{name} {fixed[name]}, and is drafted as the {role} all the same: if it is"
+                    f" not, name another one with --{role} COLUMN"
+                )
 
 
 def _guess(draft: "Draft", role: str) -> str:

@@ -52,9 +52,10 @@ class Profile:
         one_each: a column of people has another value in each row: a row is all that one has.
         separator: of the fields of a CSV file.
         found: a line each on what else there is in the rows, with exact numbers.
+        fixed: in words how columns that do not change stay, by name.
 
     Privacy: names, kinds and roles are what the table's owner declares once the draft is confirmed.
-    ``found`` depends on single rows and is for the owner alone.
+    ``found`` and ``fixed`` depend on single rows and are for the owner alone.
     """
 
     columns: tuple[DraftedColumn, ...]
@@ -64,6 +65,7 @@ class Profile:
     one_each: str | None
     separator: Separator
     found: Sensitive[tuple[str, ...]]
+    fixed: Sensitive[dict[str, str]]
 
     def __getitem__(self, name: str) -> DraftedColumn:
         return next(column for column in self.columns if column.name == name)
@@ -174,7 +176,24 @@ def profile(
         one_each=next((name for name in whole if hints(name, PEOPLE | PLAIN_IDS)), None),
         separator=separator,
         found=Sensitive(tuple(notes)),
+        fixed=Sensitive(_fixed(columns, alone)),
     )
+
+
+def _fixed(columns: dict[str, ProfiledColumn], alone: str | None) -> dict[str, str]:
+    """Return in words how columns that do not change stay, by name.
+
+    Args:
+        columns: of the table.
+        alone: the column whose values have rows of their own; None: each row stands for itself.
+    """
+    words = {}
+    for name, one in columns.items():
+        if one.values == 1:
+            words[name] = "is the same in every row"
+        elif alone is not None and name != alone and not changes(columns[alone], one):
+            words[name] = f"never changes within one {alone}"
+    return words
 
 
 def _is_id(column: ProfiledColumn) -> bool:

@@ -36,6 +36,29 @@ def test_init_says_which_roles_it_guessed_and_how_to_name_them(workplace):
     assert "GUESSED: action, because" in (out / "schema.yaml").read_text()
 
 
+def test_an_action_that_never_changes_is_told_to_the_owner_and_changes_no_draft(workplace):
+    def drafted(name, dose, *more):
+        table, out = workplace.folder / "stays.csv", workplace.folder / name
+        lines = (
+            f"{i % 3},w{i // 3},{40 + i / 8},ward{i % 2},{dose(i)},{i / 16}\n" for i in range(30)
+        )
+        table.write_text("visit,who,age,ward,dose,gain\n" + "".join(lines))
+        made = workplace.privrl("init", table, "--out", out, "--unit", "who", *more)
+        files = [(out / f"{name}.yaml").read_text() for name in ("schema", "bounds")]
+        return made.stderr, made.stdout.replace(str(out), ""), files
+
+    said, shown, files = drafted("moves", lambda i: i % 4)
+    assert "is drafted as" not in said
+    fixed, *same = drafted("within", lambda i: i // 3 % 4)
+    advice = "is drafted as the action all the same: if it is not, name another one with --action"
+    assert f"\n  dose never changes within one who, and {advice} COLUMN\n" in fixed
+    assert same == [shown, files], "of the rows nothing is drafted"
+    one, shown_of_one, _ = drafted("constant", lambda _: 1)
+    assert f"\n  dose is the same in every row, and {advice} COLUMN\n" in one
+    assert "action: dose\n" in shown_of_one
+    assert "same in every row, and" not in drafted("named", lambda _: 1, "--action", "dose")[0]
+
+
 def test_drafts_with_blanks_stop_at_their_lines(workplace):
     table, out = workplace.folder / "ward.csv", workplace.folder
     table.write_text(ROWS)
