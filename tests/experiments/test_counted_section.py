@@ -20,10 +20,12 @@ from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.stage import CHECKPOINT
 from distributed_privrl.marginals.together import CountedTogether, from_tensors
+from distributed_privrl.privacy.metrics import ReleasedValue
 from distributed_privrl.rounds.checkpoint import load_checkpoint, save_checkpoint
 from tests.evaluation.named import info_of
 from tests.marginals.programs import chained
 from tests.worlds.intake import RELEASED, Intake
+from tests.worlds.shelf import BOUNDS, Shelf, loan_store
 
 NAMED = DeclaredTable.model_validate(
     {
@@ -104,6 +106,26 @@ def test_a_run_of_an_earlier_version_has_no_such_section(tmp_path: Path) -> None
     save_checkpoint(path, tensors, state)
     rebuild_report(done.directory.path, store=place.store, ledger_url=place.url)
     assert shown(done.directory.report) == []
+
+
+def test_what_a_model_pre_trains_on_is_told_under_its_own_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
+    (tmp_path / "bounds.yaml").write_text(BOUNDS)
+    monkeypatch.chdir(tmp_path)
+    place = Shelf(tmp_path, loan_store(tmp_path / "loans")).budget()
+    done = place.run(key=None)
+    info, run = place.store.info(str(done.released)), done.directory.run_id
+    ask = done.directory.checkpoint, place.ledger, run, info
+    (section,) = counted_sections(*ask, unit="transition")
+    assert len(section.metrics) > 1
+    for metric in section.metrics:
+        assert isinstance(metric.value, ReleasedValue)
+        assert metric.value.ledger_entry == f"{run}/marginals"
+        assert metric.value.ledger_entry in done.certificate.ledger_entries
 
 
 def test_without_privacy_nothing_of_it_may_leave(tmp_path: Path) -> None:
