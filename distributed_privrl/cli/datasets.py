@@ -47,6 +47,8 @@ def add_to(app: typer.Typer) -> None:
         "export",
         epilog=examples(
             "privrl export clinic/stays-private-v0 --format csv --out stays-private.csv"
+            " --rows-only",
+            "privrl export clinic/stays-private-v0 --format csv --out stays-private.csv"
             " --schema stays.yaml",
             "privrl export maze/umaze-v0 --format parquet --out umaze.parquet",
             "privrl export maze/umaze-v0 --format npz --out umaze.npz",
@@ -227,15 +229,26 @@ def export_table(
             help="names and kinds of columns (csv, parquet, hf-dataset; default: of the import)",
         ),
     ] = None,
+    rows_only: Annotated[
+        bool,
+        typer.Option(
+            "--rows-only",
+            help="without next observations and ends, but those that the table had (csv, parquet)",
+        ),
+    ] = False,
     ledger: LedgerUrl = None,
 ) -> None:
     """Write a dataset as one file, a row a transition; npz has D4RL's names of arrays.
+
+    --rows-only makes a table shaped like the one that was imported: without what follows a row.
 
     rllib is a folder of Parquet files in RLlib's names, shuffled, with bridge.json beside them.
     hf-dataset is a folder that Hugging Face's datasets library loads, with a card and the
     certificate. Both are for datasets that were released with a valid certificate, or declared
     public and without a budget.
     """
+    if rows_only and format in ("rllib", "hf-dataset"):
+        raise ConfigError(f"--rows-only leaves out columns of csv and parquet, not of {format}")
     if format == "rllib":
         if schema is not None:
             raise ConfigError("--schema names the columns of tables; rllib has its own")
@@ -256,7 +269,7 @@ def export_table(
     else:
         from distributed_privrl.data.exporting import export
 
-        export(DatasetStore(), dataset, format, out, declared=declared)
+        export(DatasetStore(), dataset, format, out, declared=declared, rows_only=rows_only)
     typer.echo(str(out))
 
 

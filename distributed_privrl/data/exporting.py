@@ -37,6 +37,8 @@ class ExportFormat(StrEnum):
     NPZ = "npz"
 
 
+_SUCCESSORS = ("next_observation", "terminated", "truncated")
+"""Parts of a row that tell what follows it."""
 Chunk = dict[str, NDArray[Any]]
 Columns = dict[str, Any]
 """Columns of a table by name: arrays of numpy, or of pandas where values may be missing."""
@@ -57,6 +59,7 @@ def export(
     out: Path,
     *,
     declared: DeclaredTable | None = None,
+    rows_only: bool = False,
     chunk_rows: int = CHUNK_ROWS,
 ) -> None:
     """Write a dataset as one file, a row a transition; its owner's alone unless it may leave.
@@ -80,6 +83,7 @@ def export(
         format: ``"csv"``, ``"parquet"`` or ``"npz"``.
         out: the file to write; it must not exist.
         declared: names and kinds of a table's columns (default: those that it was imported with).
+        rows_only: leave out next observations and ends, but those that are columns of the table.
         chunk_rows: rows held at a time.
 
     Raises:
@@ -94,6 +98,8 @@ def export(
         raise ConfigError(f"format is {format}, and {out} ends in {out.suffix}: make them agree")
     if declared is not None and format == ExportFormat.NPZ:
         raise ConfigError("a schema names the columns of csv and parquet, not npz's arrays")
+    if rows_only and format == ExportFormat.NPZ:
+        raise ConfigError("rows alone are columns of csv and parquet; npz has all of D4RL's arrays")
     info = store.info(dataset)
     if out.exists():
         raise ConfigError(f"{out} exists already: choose another name")
@@ -103,7 +109,9 @@ def export(
             _write_npz(_chunks(store, dataset, chunk_rows), temporary)
         else:
             write = {"csv": _write_csv, "parquet": _write_parquet}[format]
-            named = named_chunks(store, dataset, declared=declared, chunk_rows=chunk_rows)
+            named = named_chunks(
+                store, dataset, declared=declared, rows_only=rows_only, chunk_rows=chunk_rows
+            )
             write(named, temporary)
 
 
@@ -112,6 +120,7 @@ def named_chunks(
     dataset: str,
     *,
     declared: DeclaredTable | None = None,
+    rows_only: bool = False,
     chunk_rows: int = CHUNK_ROWS,
 ) -> Iterator[Columns]:
     """Yield the rows of a dataset as columns of a table; see `export`.
@@ -120,8 +129,21 @@ def named_chunks(
         ConfigError: as `export`.
     """
     info = store.info(dataset)
+    table = declared or info.declared
+    kept = _columns_of_successors(table) if rows_only else _SUCCESSORS
     for chunk in _chunks(store, dataset, chunk_rows):
-        yield _named(chunk, declared or info.declared, info)
+        for part in set(_SUCCESSORS).difference(kept):
+            chunk.pop(part, None)
+        yield _named(chunk, table, info)
+
+
+def _columns_of_successors(table: DeclaredTable | None) -> tuple[str, ...]:
+    """Return which parts that tell what follows a row a table has columns of its own for."""
+    if table is None:
+        return ()
+    columns = table.columns
+    own = columns.following, columns.termination, columns.truncated
+    return tuple(part for part, names in zip(_SUCCESSORS, own, strict=True) if names)
 
 
 def _write_csv(chunks: Iterable[Columns], path: Path) -> None:

@@ -55,6 +55,29 @@ def shown_labels(info: DatasetInfo) -> tuple[str, ...]:
     return tuple(labels[place] for place in shown_columns(info))
 
 
+def part_names(info: DatasetInfo, part: str) -> tuple[str, ...]:
+    """Return which column of its table each number of an observation or action is of, ``(D,)``.
+
+    All columns of 0 and 1 of a category have its name. Without a table, names are the layout's.
+
+    Args:
+        info: of the dataset.
+        part: ``observation`` or ``action``.
+    """
+    space: Space = info.observation_space if part == "observation" else info.action_space
+    categories = components(space)
+    count = len(categories) or int(np.prod(space.shape or (1,)))
+    if info.declared is None:
+        return tuple(f"{part}_{i}" if space.shape else part for i in range(count))
+    found: list[str] = []
+    for name, kind in info.declared.part(part):
+        if categories or isinstance(kind, LabelledKind):
+            found += [name] * (1 if categories else width(kind))
+        else:
+            found += [name, f"{name}{MISSING}"][: width(kind)]
+    return tuple(found)
+
+
 def _of_part(table: DeclaredTable, part: str, space: Space) -> Iterator[str]:
     categories = components(space)
     for place, (name, kind) in enumerate(table.part(part)):

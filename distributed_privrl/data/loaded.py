@@ -1,7 +1,6 @@
 """A stored dataset for programs: as a data frame, an Arrow table, or what another library takes."""
 
 import importlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from gymnasium.spaces import Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError, MissingExtraError
-from distributed_privrl.data.exporting import Columns, named_chunks
+from distributed_privrl.data.exporting import named_chunks
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Transitions
@@ -50,25 +49,31 @@ class LoadedDataset:
     store: DatasetStore
     info: DatasetInfo
 
-    def to_pandas(self) -> "pd.DataFrame":
-        """Return the rows as a data frame, with the names and values of the table's schema."""
+    def to_pandas(self, *, rows_only: bool = False) -> "pd.DataFrame":
+        """Return the rows as a data frame, with the names and values of the table's schema.
+
+        Args:
+            rows_only: leave out next observations and ends, but those that are columns of the
+                table.
+        """
         import pandas as pd
 
-        return pd.concat([pd.DataFrame(chunk) for chunk in self._chunks()], ignore_index=True)
+        chunks = named_chunks(self.store, self.info.id, rows_only=rows_only)
+        return pd.concat([pd.DataFrame(chunk) for chunk in chunks], ignore_index=True)
 
-    def to_arrow(self) -> Any:
-        """Return the rows as a ``pyarrow.Table``."""
+    def to_arrow(self, *, rows_only: bool = False) -> Any:
+        """Return the rows as a ``pyarrow.Table``; see `to_pandas`."""
         import pyarrow as pa
 
-        return pa.Table.from_pandas(self.to_pandas(), preserve_index=False)
+        return pa.Table.from_pandas(self.to_pandas(rows_only=rows_only), preserve_index=False)
 
-    def to_polars(self) -> Any:
-        """Return the rows as a ``polars.DataFrame``.
+    def to_polars(self, *, rows_only: bool = False) -> Any:
+        """Return the rows as a ``polars.DataFrame``; see `to_pandas`.
 
         Raises:
             MissingExtraError: Polars is not installed (extra ``polars``).
         """
-        return _library("polars", extra="polars").from_arrow(self.to_arrow())
+        return _library("polars", extra="polars").from_arrow(self.to_arrow(rows_only=rows_only))
 
     def to_minari(self) -> Any:
         """Return the ``minari.MinariDataset`` of the files; packed layouts say so in it."""
@@ -105,9 +110,6 @@ class LoadedDataset:
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Return the rows by Arrow's stream protocol."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
-
-    def _chunks(self) -> Iterator[Columns]:
-        return named_chunks(self.store, self.info.id)
 
 
 def _with_final_observations(rows: Transitions) -> dict[str, NDArray[Any]]:

@@ -130,31 +130,32 @@ def _shares(dataset: str, account: Account, overlap: Overlap) -> str:
 
 
 def _refusal(dataset: str, account: Account, overlap: Overlap, shares: str, *, public: bool) -> str:
-    chance = ""
+    """Return what to do, likeliest first, and why: three sentences."""
+    known = account.dataset
+    first, second = (known, dataset) if public else (dataset, known)
+    line = f"privrl ledger budget {shlex.quote(first)} ... --unrelated-to {shlex.quote(second)}"
+    declare = f'nobody is in both, declare it: `{line} --why "REASON"`'
+    same = _for_the_same_people(account, public=public)
     if not overlap.rows_suspicious:
         chance = ", though numbers such as 1, 2, 3 may name different people in different tables"
     elif overlap.discrete:
         chance = ", though rows of categories may be equal by chance"
-    if public:
-        join, first, second = "it cannot be public", account.dataset, dataset
     else:
-        join = f"two accounts would add up for who is in both: use {account.dataset}"
-        first, second = dataset, account.dataset
-    line = f"privrl ledger budget {shlex.quote(first)} ... --unrelated-to {shlex.quote(second)}"
-    anew = ""
+        return f"{same}. If {declare}. {shares}"
+    return f"if {declare}. If somebody is, {same}. {shares}{chance}"
+
+
+def _for_the_same_people(account: Account, *, public: bool) -> str:
+    """Return what to do about an account whose people, or some of them, are in another dataset."""
+    known = account.dataset
+    use = "it cannot be public" if public else f"use {known}"
     if not account.spent_epsilon and not account.spent_delta:
-        anew = (
-            "; or, as nothing of it is spent, remove its budget with"
-            f" `privrl ledger withdraw {shlex.quote(account.dataset)}`"
-        )
-    elif not public:
-        anew = (
-            f" as it was imported, which has {account.left} left; what runs have charged stays, and"
-            " no other import of the same people can share it"
-        )
+        return f"{use}, or `privrl ledger withdraw {shlex.quote(known)}`: nothing of it is spent"
+    if public:
+        return use
     return (
-        f"{shares}{chance}: {join}{anew}; or, if nobody is in both, declare it with `{line} --why"
-        ' "REASON"`'
+        f"{use} as it was imported, which has {account.left} left (no other import of the same"
+        " people can share it)"
     )
 
 

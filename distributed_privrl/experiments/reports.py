@@ -26,6 +26,7 @@ from distributed_privrl.experiments.accounts import check_public
 from distributed_privrl.experiments.agents import Trials, returns_section
 from distributed_privrl.experiments.cards import write_card
 from distributed_privrl.experiments.comparison import attempted_sections, fidelity_section, is_maze
+from distributed_privrl.experiments.counted_section import counted_sections
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.measures_report import measures_sections
 from distributed_privrl.experiments.outside_bounds import TITLE as OUTSIDE
@@ -162,7 +163,12 @@ def _write_dataset_reports(
     begun = directory.begun_with(config)
     numbers = directory.path / "report.json"
     ranges = public_ranges(begun, store)
-    facts = facts_sections(begun, ranges, ledger, directory.run_id, info) if releasable else []
+    facts: list[Section] = []
+    if releasable:
+        facts += counted_sections(
+            directory.checkpoint, ledger, directory.run_id, info, unit=config.data.unit
+        )
+        facts += facts_sections(begun, ranges, ledger, directory.run_id, info)
     write_report(
         directory.report,
         numbers,

@@ -44,6 +44,8 @@ TITLE = "What the release is worth"
 SHOWN = 10
 """Columns, pairs and events that a section names, the worst ones."""
 _REASONS = 16
+_NAMED = 3
+"""Lost relations that the first paragraph names."""
 
 
 def usefulness_sections(store: DatasetStore, *, real: str, synthetic: str) -> list[Section]:
@@ -75,7 +77,7 @@ def usefulness_sections(store: DatasetStore, *, real: str, synthetic: str) -> li
         sections.append(_chosen(found))
     if found.over_time:
         sections.append(_over_time(found))
-    return [*sections, _events(found), _areas(found)]
+    return [*sections, _events(found), _areas(found), _judging(found)]
 
 
 def _overview(found: Usefulness, rows: int) -> Section:
@@ -85,22 +87,7 @@ def _overview(found: Usefulness, rows: int) -> Section:
     last = [f"{more} more things, in the tables below"] if more > 0 else []
     return Section(
         title=TITLE,
-        explanation="Real units are split into halves. One half judges the synthetic rows, and the"
-        " other half: what that scores stands beside each figure, and is what another real sample"
-        f" of that size would score. Figures are means over {SPLITS} splits."
-        f" A column is lost if its distance is larger by {FAR_COLUMN:g} than any other real"
-        f" sample's, a relation if its strength is off by {FAR_PAIR:g} more, or if one of"
-        f" {LEAST_RELATION:g} or more has less than {HALF:g} of it left and is off {CLEARLY:g}"
-        " times as much as any other real sample's (if it is off by less, but by more than any"
-        " other real sample's, it counts as neither kept nor lost), a rule if the share of"
-        f" rows that keep to it is smaller by {FAR_RULE:g}, what follows from"
-        f" {found.terms.given}{_or_an_action(found)},"
-        f" if every real sample explains {LEAST_TAUGHT:.0%} of it or more, and"
-        f" synthetic rows less than {TAUGHT_KEPT:g} of what any does, a rare event if it is"
-        f" {EVENT_FACTOR:g} times more often or more seldom, a rate among rare rows if it is off by"
-        f" {FAR_RATE:g} more than any real sample's. Rows do not stand in for real ones if"
-        f" a classifier's area is above {TELLING_AREA:g}, and {FAR_AREA:g} more than another real"
-        " sample's.",
+        explanation=_in_short(found, len(problems)),
         metrics=[
             Metric(
                 name="real units compared",
@@ -130,6 +117,58 @@ def _overview(found: Usefulness, rows: int) -> Section:
             ),
         ],
         not_useful=[*problems[:_REASONS], *last],
+    )
+
+
+def _in_short(found: Usefulness, problems: int) -> str:
+    """Return whether the rows are good, what is lost, and what to do, without a term."""
+    kept = kept_relations(found.pairs)
+    good = (
+        f"Not good for everything: {problems} {'check' if problems == 1 else 'checks'} failed, and"
+        " red lines at the top of this page say what the rows are of no use for."
+        if problems
+        else "Good as far as these checks go: none of them failed."
+    )
+    relations = (
+        f" Of {kept.relations} clear relations between two columns {kept.kept} are there as in the"
+        " real rows."
+        if kept.relations
+        else " No two columns of the real rows clearly go together, so that none could be lost."
+    )
+    lost = (
+        f" Lost are above all {', '.join(one.name for one in kept.lost[:_NAMED])}."
+        if kept.lost
+        else ""
+    )
+    return (
+        f"{good}{relations}{lost} What to do: use the rows for what no red line names. If one names"
+        " what you need, take more epsilon or fewer columns in a further run, which is charged"
+        " anew; do not choose between runs by this page, which no guarantee covers. Each figure"
+        " below stands beside what another real sample would score: nothing can be expected to"
+        " be nearer than that."
+    )
+
+
+def _judging(found: Usefulness) -> Section:
+    """Return what the checks are, exactly."""
+    return Section(
+        title="How this was judged",
+        explanation="Real units are split into halves. One half judges the synthetic rows, and the"
+        " other half: what that scores stands beside each figure, and is what another real sample"
+        f" of that size would score. Figures are means over {SPLITS} splits."
+        f" A column is lost if its distance is larger by {FAR_COLUMN:g} than any other real"
+        f" sample's, a relation if its strength is off by {FAR_PAIR:g} more, or if one of"
+        f" {LEAST_RELATION:g} or more has less than {HALF:g} of it left and is off {CLEARLY:g}"
+        " times as much as any other real sample's (if it is off by less, but by more than any"
+        " other real sample's, it counts as neither kept nor lost), a rule if the share of"
+        f" rows that keep to it is smaller by {FAR_RULE:g}, what follows from"
+        f" {found.terms.given}{_or_an_action(found)},"
+        f" if every real sample explains {LEAST_TAUGHT:.0%} of it or more, and"
+        f" synthetic rows less than {TAUGHT_KEPT:g} of what any does, a rare event if it is"
+        f" {EVENT_FACTOR:g} times more often or more seldom, a rate among rare rows if it is off by"
+        f" {FAR_RATE:g} more than any real sample's. Rows do not stand in for real ones if"
+        f" a classifier's area is above {TELLING_AREA:g}, and {FAR_AREA:g} more than another real"
+        " sample's.",
     )
 
 

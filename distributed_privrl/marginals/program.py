@@ -97,14 +97,14 @@ class MarginalsProgram(TableProgram[TableModel]):
         place: int,
         tag: int,
     ) -> None:
-        self._choose(workers, noise, release, self._spec.plan.counts[place - 1], tag=tag)
+        self._choose(workers, noise, release, place, tag=tag)
 
     def _choose(
         self,
         workers: WorkerGroup,
         noise: NoiseSource | None,
         release: StepRelease | None,
-        count: int,
+        step: int,
         *,
         tag: int,
     ) -> None:
@@ -112,7 +112,7 @@ class MarginalsProgram(TableProgram[TableModel]):
         spec, belief = self._spec, self._belief
         exact = self._exact(workers, sorted({one.clique for one in belief.worth_counting()}))
         deviation = EXACT if release is None else _deviation(release)
-        for number in range(count):
+        for number in range(spec.plan.counts[step - 1]):
             open_ = [one for one in belief.worth_counting() if one.clique in exact]
             open_ = belief.small_enough(open_)
             if not open_:
@@ -140,6 +140,7 @@ class MarginalsProgram(TableProgram[TableModel]):
                 noisy = release.tables.release(counts[chosen].reshape(-1), noise, tag=tag + number)
                 noisy = noisy.reshape(counts[chosen].shape)
             belief.take(open_[chosen], noisy, deviation)
+            self._tell(open_[chosen].clique, noisy.shape, step=step, deviation=deviation)
 
 
 def _deviation(release: StepRelease) -> float:

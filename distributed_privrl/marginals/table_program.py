@@ -22,6 +22,12 @@ from distributed_privrl.marginals.belief import Belief, TableFacts
 from distributed_privrl.marginals.plan import MarginalsPlan, StepRelease, integer_sensitivity
 from distributed_privrl.marginals.shapes import ATOM, PEAK
 from distributed_privrl.marginals.tables import CUTS, Clique
+from distributed_privrl.marginals.together import (
+    CountedTogether,
+    counted_together,
+    from_tensors,
+    to_tensors,
+)
 from distributed_privrl.privacy.choosing import Chooser
 from distributed_privrl.privacy.mechanisms import IntegerGaussianRelease
 from distributed_privrl.privacy.noise import NoiseSource
@@ -78,6 +84,7 @@ class TableProgram(Program, Generic[ModelT]):
         planned = sum(spec.plan.counts)
         self._belief = Belief(spec, joint_deviation=self.joint_deviation, planned=planned)
         self._noisy_columns: tuple[NDArray[np.int64], float] | None = None
+        self._together: list[CountedTogether] | None = []
 
     @property
     @abstractmethod
@@ -138,8 +145,8 @@ class TableProgram(Program, Generic[ModelT]):
         """
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return all that was released: noisy integers, and their deviation."""
-        tensors: dict[str, Tensor] = {_DIGEST: self._digest}
+        """Return all that was released: noisy integers, their deviation, what was counted."""
+        tensors: dict[str, Tensor] = {_DIGEST: self._digest, **to_tensors(self._together)}
         if self._noisy_columns is not None:
             counts, deviation = self._noisy_columns
             tensors[COLUMNS] = torch.from_numpy(counts.copy())
@@ -153,9 +160,17 @@ class TableProgram(Program, Generic[ModelT]):
                 "bounds, spaces, settings or the version of the program are not those that the"
                 " counts were made with: bring them back, or start a new run"
             )
+        self._together = from_tensors(tensors)
         if COLUMNS in tensors:
             deviation = float(tensors[f"{COLUMNS}.{DEVIATION}"])
             self._noisy_columns = tensors[COLUMNS].numpy().copy(), deviation
+
+    def _tell(self, clique: Clique, parts: Sequence[int], *, step: int, deviation: float) -> None:
+        """Keep which columns a joint count is of, for reports; see `CountedTogether`."""
+        if self._together is not None:
+            columns = self._belief.bins.columns
+            told = counted_together(columns, clique, parts, step=step, deviation=deviation)
+            self._together.append(told)
 
     @property
     def _digest(self) -> Tensor:

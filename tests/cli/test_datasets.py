@@ -35,6 +35,14 @@ def test_import_then_export(workplace):
         rows = list(csv.DictReader(file))
     assert list(rows[0])[:6] == ["stay", "step", "east", "north", "move", "r"]
     assert [row["stay"] for row in rows] == ["0", "0", "1"]
+    own = workplace.folder / "own.csv"
+    line = ("export", "clinic/stays-v0", "--format", "csv", "--rows-only", "--out", own)
+    assert workplace.privrl(*line).exit_code == 0
+    assert own.read_text().splitlines()[0] == "stay,step,x,y,move,r,over,unit"
+    line = ("export", "clinic/stays-v0", "--format", "hf-dataset", "--rows-only", "--out", "x")
+    refused = workplace.privrl(*line)
+    assert refused.exit_code == 2
+    assert "--rows-only leaves out columns of csv and parquet" in refused.stderr
     line = ("import", named, "--schema", other, "--dataset", "clinic/again-v0")
     assert workplace.privrl(*line).exit_code == 0
     line = ("export", "clinic/stays-v0", "--format", "rllib", "--schema", schema)

@@ -74,6 +74,41 @@ def test_a_table_has_the_names_of_the_schema_it_came_with(store, tmp_path):
     assert right.to_numpy().tolist() == left.to_numpy().tolist()
 
 
+ROW = ["stay", "step", "x", "y", "push", "r"]
+
+
+@pytest.mark.parametrize(
+    ("more", "names"),
+    [
+        ({}, ROW),
+        ({"terminated": "last"}, ROW),
+        ({"terminated": "over"}, [*ROW, "over"]),
+        ({"next_observation": ("x2", "y2"), "truncated": "cut"}, [*ROW, "x2", "y2", "cut"]),
+    ],
+)
+def test_rows_only_leaves_out_what_the_table_had_no_columns_of(store, tmp_path, more, names):
+    store.write_trajectories("a-v0", walk((2, 1)), **SPACES)
+    columns = ColumnsSchema(
+        observation=("x", "y"), action="push", reward="r", trajectory="stay", **more
+    )
+    declared = DeclaredTable(columns=columns)
+    whole, rows = tmp_path / "whole.csv", tmp_path / "rows.csv"
+    export(store, "a-v0", "csv", whole, declared=declared)
+    export(store, "a-v0", "csv", rows, declared=declared, rows_only=True, chunk_rows=2)
+    found = pd.read_csv(rows)
+    assert list(found) == names
+    pd.testing.assert_frame_equal(found, pd.read_csv(whole)[names])
+
+
+def test_rows_only_of_no_table_and_of_arrays(store, tmp_path):
+    store.write_trajectories("a-v0", walk((2, 1)), **SPACES)
+    export(store, "a-v0", "parquet", tmp_path / "rows.parquet", rows_only=True)
+    names = ["trajectory", "step", "observation_0", "observation_1", "action_0", "reward"]
+    assert list(pd.read_parquet(tmp_path / "rows.parquet")) == names
+    with pytest.raises(ConfigError, match="rows alone are columns of csv and parquet"):
+        export(store, "a-v0", "npz", tmp_path / "rows.npz", rows_only=True)
+
+
 @pytest.mark.parametrize(
     ("first", "names"),
     [

@@ -26,6 +26,16 @@ def test_frames_and_tables_are_those_of_the_export(store, tmp_path):
     assert loaded.to_minari().total_steps == len(expected)
 
 
+def test_rows_alone_have_neither_next_observations_nor_ends(store):
+    store.write_trajectories("a-v0", walk(), **SPACES)
+    loaded = pr.load("a-v0")
+    rows = loaded.to_pandas(rows_only=True)
+    left_out = ["next_observation_0", "next_observation_1", "terminated", "truncated"]
+    pd.testing.assert_frame_equal(rows, loaded.to_pandas().drop(columns=left_out))
+    pd.testing.assert_frame_equal(loaded.to_arrow(rows_only=True).to_pandas(), rows)
+    pd.testing.assert_frame_equal(loaded.to_polars(rows_only=True).to_pandas(), rows)
+
+
 def test_polars_gets_the_same_rows_and_gives_them_back(store):
     import polars as pl
 

@@ -113,6 +113,11 @@ def test_a_release_that_learned_nothing_is_red_and_names_what_is_lost(tmp_path: 
     assert report["certificate"]["status"] == "valid"
     assert report["sections"][0]["title"] == TITLE
     lost = report["not_useful_for"]
+    first = report["sections"][0]["explanation"]
+    assert first.startswith("Not good for everything: ")
+    assert "Lost are above all before: 1 and outcome" in first
+    assert not re.search(r"variation|Kolmogorov|classifier|area|splits|associat", first), "jargon"
+    assert report["sections"][0]["metrics"], "figures come after it"
     assert any(text.startswith("how before: 1 and outcome go together: 0.5") for text in lost)
     assert any(
         text.startswith("learning outcome from sex: M, age, before: 1 and treat: they explain")
@@ -150,6 +155,8 @@ def test_real_rows_beside_real_rows_are_not_red(tmp_path: Path) -> None:
         take(store, dataset, FLIGHTS, frame[frame["tailnum"].isin(some)], tmp_path)
     sections = usefulness_sections(store, real="t/one-v0", synthetic="t/other-v0")
     assert [text for section in sections for text in section.not_useful] == []
+    assert sections[0].explanation.startswith("Good as far as these checks go: none")
+    assert "Lost are" not in sections[0].explanation
     rows = sampled_units(store, "t/one-v0")
     assert rows.state == ("hour", "dep_delay", "dep_delay: missing", "carrier")
     mixed = frame.assign(distance=np.random.default_rng(0).permutation(frame["distance"]))

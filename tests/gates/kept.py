@@ -11,9 +11,14 @@ NETWORK = {"parameters", "ema", "exp_avg", "exp_avg_sq"}
 ALONE = ({"rows"}, {"sums"})
 """Rows that were drawn, and sums of units with noise, in files of their own."""
 COUNTED = re.compile(
-    r"digest|(columns|scores|tables)(\.deviation)?|table\.\d+(\.\d+)+|cleaned\.\d+|deviation\.\d+"
+    r"digest|(columns|scores|tables)(\.deviation)?|table\.\d+(\.\d+)+|cleaned\.\d+|deviation\.\d+|"
+    "together"
 )
 """Tensors of a checkpoint of marginals."""
+NAMED = re.compile(
+    r"((change_)?next_|previous_|)(observation|action)(_\d+)?|reward|end|time|rows_of_unit"
+)
+"""Columns of a table of marginals."""
 WEIGHTS = re.compile(r"(behaviour\.)?\d+\.(weight|bias)")
 """Tensors of a policy, and what stands in its header."""
 POLICY = {"widths", "threshold", "mean", "spread", "observation_space", "action_space", "levels"}
@@ -29,6 +34,17 @@ def header(path: Path) -> bytes:
         return "\n".join((file.metadata() or {}).values()).encode()
 
 
+def check_told(path: Path) -> None:
+    """Fail if more is told of joint counts than their columns, parts, step and noise."""
+    with safe_open(path, framework="np") as file:
+        told = json.loads(file.get_tensor("together").tobytes())
+    for one in told:
+        assert set(one) == {"columns", "parts", "step", "noise_units"}
+        assert all(NAMED.fullmatch(name) for name in one["columns"])
+        assert len(one["columns"]) == len(one["parts"])
+        assert all(type(number) is int for number in (*one["parts"], one["step"]))
+
+
 def check_kept(path: Path) -> None:
     """Fail if a file of tensors keeps anything that has no known name."""
     with safe_open(path, framework="np") as file:
@@ -38,6 +54,8 @@ def check_kept(path: Path) -> None:
         odd |= set(json.loads(said["policy"])) - POLICY
     elif "columns" in names:
         odd = {one for one in names if not COUNTED.fullmatch(one)}
+        if "together" in names:
+            check_told(path)
     else:
         odd = set() if names in ALONE else names ^ NETWORK
     assert not odd, f"{path.name} keeps {sorted(odd)}"

@@ -1,5 +1,6 @@
 """Runs of marginals that are measured at once: workers, crashes, resumes, samples, tables."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,10 @@ def test_a_lost_step_has_spent_its_entry_and_the_rest_is_released(
     )
     (entry,) = place.ledger.entries()
     assert (entry.reserved_rounds, entry.committed_rounds) == (STEPS[method], STEPS[method] - 1)
-    assert {name.partition(".")[0] for name in kept(result)} - {"digest"} == left
+    tensors = kept(result)
+    told = json.loads(tensors["together"].tobytes())
+    assert {name.partition(".")[0] for name in tensors} - {"digest", "together"} == left
+    assert bool(told) == ("tables" in left), "what was lost is not told of"
     assert len(released(place, result)) == 250
 
 

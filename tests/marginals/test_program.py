@@ -13,6 +13,7 @@ from distributed_privrl.marginals.model import elimination
 from distributed_privrl.marginals.program import MarginalsProgram, score
 from distributed_privrl.marginals.step_tables import step_columns
 from distributed_privrl.marginals.tables import CUTS, JointCount, blocks, parts_of
+from distributed_privrl.marginals.together import from_tensors
 from distributed_privrl.marginals.unit_sizes import UnitSizes
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from tests.marginals.programs import Adds, Chooses, chained, plan_of, program_of
@@ -295,10 +296,37 @@ def test_what_is_kept_is_noisy_or_follows_from_it() -> None:
     np.testing.assert_array_equal(tensors["columns"].numpy(), column_counts(ROWS, COLUMNS) + 12_345)
     for name, tensor in tensors.items():
         kind, *numbers = name.split(".")
-        assert kind in {"digest", "columns", "table", "cleaned", "deviation"}
+        assert kind in {"digest", "columns", "table", "cleaned", "deviation", "together"}
         if kind == "table":
             count = JointCount(tuple(map(int, numbers[2:])), int(numbers[1]))
             np.testing.assert_array_equal(tensor.numpy(), counted(made, count) + 12_345)
+
+
+def test_what_is_told_of_counts_is_columns_parts_steps_and_noise_and_outlives_a_resume() -> None:
+    made = drawn(program_of(COLUMNS, PLAN), Adds(amount=12_345), 0, 1, 2)
+    told = from_tensors(made.tensors())
+    assert told is not None
+    tables = [name.split(".")[3:] for name in made.tensors() if name.startswith("table.")]
+    assert [[COLUMNS[int(i)].name for i in clique] for clique in tables] == [
+        list(one.columns) for one in told
+    ]
+    noise = PLAN.details["joint_noise_units"]
+    assert [(one.step, one.noise_units) for one in told] == [(step, noise) for step in (1, 1, 2)]
+    again = program_of(COLUMNS, PLAN)
+    again.restore(made.tensors(), 3)
+    assert from_tensors(again.tensors()) == told
+    half = drawn(program_of(COLUMNS, PLAN), Adds(amount=12_345), 0, 1)
+    rest = program_of(COLUMNS, PLAN)
+    rest.restore(half.tensors(), 2)
+    assert from_tensors(drawn(rest, Adds(amount=12_345), 2).tensors()) == told
+
+
+def test_counts_that_an_earlier_version_began_tell_nothing() -> None:
+    made = drawn(program_of(COLUMNS, PLAN), Adds(), 0, 1).tensors()
+    del made["together"]
+    rest = program_of(COLUMNS, PLAN)
+    rest.restore(made, 2)
+    assert from_tensors(drawn(rest, Adds(), 2).tensors()) is None
 
 
 def test_counts_of_other_columns_are_not_taken_up() -> None:

@@ -63,6 +63,9 @@ class PgmProgram(TableProgram[TableModel]):
             check_paid(release.gaussian, ones, self.relation)
         vector = weighted([exact[one] for one in cliques], ones)
         self._noisy_tables = self._released(vector, noise, release, tag=tag)
+        deviation, sizes = self._noisy_tables[1], self._belief.bins.sizes
+        for clique in cliques:
+            self._tell(clique, [sizes[i] for i in clique], step=place, deviation=deviation)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all that was released: noisy integers, and their deviations."""

@@ -72,6 +72,8 @@ class PrivsynProgram(TableProgram[Marginals]):
         vector = make(workers, release)
         if len(vector):
             self._vectors[kind] = self._released(vector, noise, release, tag=tag)
+            if kind == _TABLES:
+                self._tell_tables(step=place)
 
     @property
     def _pairs(self) -> list[Clique]:
@@ -121,6 +123,13 @@ class PrivsynProgram(TableProgram[Marginals]):
         weights = weights_of(cells[chosen])
         kept = [(pairs[i], weight) for i, weight in zip(chosen, weights, strict=True) if weight]
         return [pair for pair, _ in kept], [weight for _, weight in kept]
+
+    def _tell_tables(self, *, step: int) -> None:
+        """Keep which pairs were released, each with the noise that its weight leaves."""
+        sizes, (_, deviation) = self._belief.bins.sizes, self._vectors[_TABLES]
+        for pair, weight in zip(*self._selected(), strict=True):
+            parts = [sizes[i] for i in pair]
+            self._tell(pair, parts, step=step, deviation=deviation / weight)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all that was released: noisy integers, and their deviations."""

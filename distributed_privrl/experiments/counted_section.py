@@ -1,0 +1,125 @@
+"""The section of a report that names the columns that a table's method counted together."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from distributed_privrl.core.errors import PrivRLError
+from distributed_privrl.data.labels import part_names
+from distributed_privrl.data.metadata import DatasetInfo
+from distributed_privrl.evaluation.report import Metric, Section
+from distributed_privrl.marginals.stage import CHECKPOINT, STAGE
+from distributed_privrl.marginals.together import CountedTogether, from_tensors
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.metrics import Answer, settled_answer
+from distributed_privrl.privacy.units import unit_in_words
+from distributed_privrl.rounds.checkpoint import load_checkpoint
+
+TITLE = "What was counted together"
+_EXPLANATION = (
+    "The method counted each column by itself, and then the columns of each line below together,"
+    " with noise. A relation between two columns of one line is kept as far as noise and parts let"
+    " it; one between columns that no line has is indirect or lost. That these columns were counted"
+    " is a part of what the budget paid for, or was fixed before."
+)
+_NAMED = re.compile(
+    r"(?P<of>change_next_|next_|previous_|)(?P<part>observation|action)_?(?P<at>\d*)"
+)
+_WORDS = {
+    "": "{}",
+    "next_": "next {}",
+    "change_next_": "change of {}",
+    "previous_": "{} of the step before",
+}
+_OTHERS = {
+    "end": "end",
+    "time": "step of the trajectory",
+    "rows_of_unit": "how many rows its unit has",
+}
+
+
+def counted_sections(
+    folder: Path, ledger: Ledger, run_id: str, info: DatasetInfo, *, unit: str
+) -> list[Section]:
+    """Return what a run counted together; nothing where its method or its version tells nothing.
+
+    Args:
+        folder: of the run's checkpoints.
+        ledger: that the run was charged to; one that does not know it has nothing to tell.
+        run_id: of the run.
+        info: of the release, whose columns have the names that their owner gave them.
+        unit: of the run's data.
+
+    Privacy:
+        Post-processing of what the stage of marginals released, its choices among it, and of its
+        plan: names of columns, numbers of parts, steps and deviations of noise. Neither scores nor
+        exact counts are in a checkpoint; no event.
+    """
+    found = _released(folder, ledger, run_id)
+    if found is None or not found.value:
+        return []
+    count = Metric(
+        name="joint counts",
+        value=found.map(len),
+        explanation="in the order in which they were made. Parts are values, or ranges of them."
+        f" Noise is a standard deviation; a unit is one {unit_in_words(unit)}.",
+    )
+    lines = [
+        Metric(
+            name=f"joint count {place + 1}",
+            value=found.then(lambda made, place=place: made[place]).map(
+                lambda one: in_words(one, info)
+            ),
+        )
+        for place in range(len(found.value))
+    ]
+    return [Section(title=TITLE, explanation=_EXPLANATION, metrics=[count, *lines])]
+
+
+def _released(
+    folder: Path, ledger: Ledger, run_id: str
+) -> Answer[Sequence[CountedTogether]] | None:
+    """Return the joint counts of the run's checkpoint, under the entry that paid; None: none."""
+    path = folder / CHECKPOINT
+    if not path.exists():
+        return None
+    for name in (run_id, f"{run_id}/{STAGE}"):
+        entry = ledger.reserved(name)
+        if entry is None or entry.status != "settled":
+            continue
+        try:
+            tensors, _ = load_checkpoint(path, run_id=name, stage="rounds")
+        except PrivRLError:
+            continue
+        found: Sequence[CountedTogether] = from_tensors(tensors) or []
+        return settled_answer(entry, found)
+    return None
+
+
+def in_words(one: CountedTogether, info: DatasetInfo) -> str:
+    """Return a joint count in the words of whoever owns the table.
+
+    Args:
+        one: what was counted.
+        info: of the release.
+    """
+    columns = ", ".join(
+        f"{column_in_words(name, info)} ({parts} parts)"
+        for name, parts in zip(one.columns, one.parts, strict=True)
+    )
+    return f"{columns}: in step {one.step}, noise of {one.noise_units:g} units a cell"
+
+
+def column_in_words(name: str, info: DatasetInfo) -> str:
+    """Return what a column of a method's table is called in the table that its rows came from.
+
+    Args:
+        name: as `marginals.column.Column` has it.
+        info: of the release.
+    """
+    found = _NAMED.fullmatch(name)
+    if found is None:
+        named = {} if info.declared is None else {"reward": info.declared.columns.reward}
+        return {**_OTHERS, **named}.get(name, name)
+    names = part_names(info, found["part"])
+    return _WORDS[found["of"]].format(names[int(found["at"] or 0)])

@@ -1,0 +1,168 @@
+"""What a report says was counted together: the released choices, by the names of the table."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+
+from distributed_privrl.data.declared import DeclaredTable
+from distributed_privrl.data.spaces import TableBox
+from distributed_privrl.experiments.counted_section import (
+    TITLE,
+    column_in_words,
+    counted_sections,
+    in_words,
+)
+from distributed_privrl.experiments.reports import rebuild_report
+from distributed_privrl.marginals import belief
+from distributed_privrl.marginals.stage import CHECKPOINT
+from distributed_privrl.marginals.together import CountedTogether, from_tensors
+from distributed_privrl.privacy.metrics import ReleasedValue
+from distributed_privrl.rounds.checkpoint import load_checkpoint, save_checkpoint
+from tests.evaluation.named import info_of
+from tests.marginals.programs import chained
+from tests.worlds.intake import RELEASED, Intake
+from tests.worlds.shelf import BOUNDS, Shelf, loan_store
+
+NAMED = DeclaredTable.model_validate(
+    {
+        "columns": {
+            "observation": ["age", "ward", "smokes"],
+            "action": "dose",
+            "reward": "gain",
+            "next_observation": ["later age", "later ward", "later smokes"],
+        },
+        "kinds": {
+            "age": {"type": "number", "missing": "indicator"},
+            "ward": {"type": "category", "values": ["A", "B", "C"]},
+            "smokes": {"type": "flag", "values": ["no", "yes"]},
+        },
+    }
+)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have estimates take no time."""
+    monkeypatch.setattr(belief, "estimated", chained)
+
+
+def shown(path: Path) -> list[dict[str, Any]]:
+    """Return the section's metrics in a public report; none: it has no such section."""
+    report = json.loads(path.with_suffix(".json").read_text())
+    return [
+        metric for one in report["sections"] if one["title"] == TITLE for metric in one["metrics"]
+    ]
+
+
+@pytest.mark.parametrize("method", ["marginals", "pgm", "privsyn"])
+def test_the_report_names_what_was_released_and_under_which_entry(
+    method: str, tmp_path: Path
+) -> None:
+    place = Intake(tmp_path, method=method).budget()
+    done = place.run(key=None)
+    count, *lines = shown(done.directory.report)
+    tensors, _ = load_checkpoint(
+        done.directory.checkpoint / CHECKPOINT, run_id=done.directory.run_id, stage="rounds"
+    )
+    made = from_tensors(tensors)
+    assert made is not None
+    assert count["value"] == len(made) == len(lines) > 0
+    info = place.store.info(str(done.released))
+    assert [one["value"] for one in lines] == [in_words(one, info) for one in made]
+    assert {one["ledger_entry"] for one in (count, *lines)} == {done.directory.run_id}
+    assert "a unit is one value of patient" in count["explanation"]
+    tables = [name.split(".")[3:] for name in tensors if name.startswith("table.")]
+    if method == "marginals":
+        sizes = [tensors[name].shape for name in tensors if name.startswith("table.")]
+        assert [len(one.columns) for one in made] == [len(clique) for clique in tables]
+        assert sorted(one.parts for one in made) == sorted(tuple(one) for one in sizes)
+        assert [one.step for one in made] == [1, 1, 2]
+    card = (place.store.folder(RELEASED) / "README.md").read_text()
+    assert f"## {TITLE}" in card
+
+
+def test_a_report_that_is_written_anew_says_the_same_without_the_rows(tmp_path: Path) -> None:
+    place = Intake(tmp_path).budget()
+    done = place.run(key=None)
+    before = shown(done.directory.report)
+    rebuild_report(done.directory.path, store=place.store, ledger_url=place.url)
+    assert shown(done.directory.report) == before
+    info = place.store.info(RELEASED)
+    ask = done.directory.checkpoint, place.ledger
+    assert counted_sections(*ask, done.directory.run_id, info, unit="patient")
+    assert not counted_sections(*ask, "another-run", info, unit="patient")
+
+
+def test_a_run_of_an_earlier_version_has_no_such_section(tmp_path: Path) -> None:
+    place = Intake(tmp_path).budget()
+    done = place.run(key=None)
+    path, run = done.directory.checkpoint / CHECKPOINT, done.directory.run_id
+    tensors, state = load_checkpoint(path, run_id=run, stage="rounds")
+    del tensors["together"]
+    save_checkpoint(path, tensors, state)
+    rebuild_report(done.directory.path, store=place.store, ledger_url=place.url)
+    assert shown(done.directory.report) == []
+
+
+def test_what_a_model_pre_trains_on_is_told_under_its_own_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
+    (tmp_path / "bounds.yaml").write_text(BOUNDS)
+    monkeypatch.chdir(tmp_path)
+    place = Shelf(tmp_path, loan_store(tmp_path / "loans")).budget()
+    done = place.run(key=None)
+    info, run = place.store.info(str(done.released)), done.directory.run_id
+    ask = done.directory.checkpoint, place.ledger, run, info
+    (section,) = counted_sections(*ask, unit="transition")
+    assert len(section.metrics) > 1
+    for metric in section.metrics:
+        assert isinstance(metric.value, ReleasedValue)
+        assert metric.value.ledger_entry == f"{run}/marginals"
+        assert metric.value.ledger_entry in done.certificate.ledger_entries
+
+
+def test_without_privacy_nothing_of_it_may_leave(tmp_path: Path) -> None:
+    place = Intake(tmp_path)
+    done = place.run(privacy__epsilon=None)
+    assert shown(done.directory.report) == []
+
+
+def test_columns_have_the_names_of_their_table() -> None:
+    low = np.array([0, 0, 0, 0, 0, 0], np.float32)
+    high = np.array([90, 1, 1, 1, 1, 1], np.float32)
+    info = info_of(TableBox(low, high, [(2, 5), (5, 6)]), Discrete(3), declared=NAMED)
+    named = {
+        "observation_0": "age",
+        "observation_1": "age: missing",
+        "observation_2": "ward",
+        "change_next_observation_0": "change of age",
+        "next_observation_5": "next smokes",
+        "previous_action": "dose of the step before",
+        "action": "dose",
+        "reward": "gain",
+        "end": "end",
+        "time": "step of the trajectory",
+        "rows_of_unit": "how many rows its unit has",
+    }
+    assert {name: column_in_words(name, info) for name in named} == named
+
+
+def test_columns_of_no_table_have_the_names_of_their_layout() -> None:
+    info = info_of(MultiDiscrete([3, 4]), Box(0, 1, (2,)))
+    names = ["observation_1", "action_1", "reward"]
+    assert [column_in_words(name, info) for name in names] == names
+
+
+def test_a_line_by_hand() -> None:
+    one = CountedTogether(columns=("action", "reward"), parts=(3, 8), step=2, noise_units=4.25)
+    info = info_of(Discrete(2), Discrete(3))
+    assert in_words(one, info) == (
+        "action (3 parts), reward (8 parts): in step 2, noise of 4.25 units a cell"
+    )
