@@ -16,6 +16,7 @@ from torch import Tensor
 
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors, write_atomically
+from distributed_privrl.data.bombs import check_holes
 
 Activation = Literal["tanh", "relu"]
 
@@ -202,6 +203,8 @@ class ExpertPolicies:
             ConfigError: the file has no such experts.
         """
         try:
+            with storage_errors(f"read {path}"):
+                check_holes(path)
             with storage_errors(f"read {path}"), safetensors.safe_open(path, "pt") as file:
                 described = json.loads((file.metadata() or {})[_ROLE])
                 count = file.get_slice("unit_ids").get_shape()[0]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.sensitive import Purpose
+from distributed_privrl.data.bombs import check_holes
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import hash_unit
@@ -112,9 +113,11 @@ def policy_units(store: DatasetStore, dataset: str) -> NDArray[np.uint64]:
     parts = []
     for path in expert_files(store, dataset):
         try:
+            with storage_errors(f"read {path}"):
+                check_holes(path)
             with storage_errors(f"read {path}"), safetensors.safe_open(path, "np") as file:
                 parts.append(file.get_tensor("unit_ids").view(np.uint64))
-        except safetensors.SafetensorError as error:
+        except (safetensors.SafetensorError, ValueError) as error:
             raise StorageError(f"{path} holds no expert policies: collect them again") from error
     return np.concatenate(parts)
 
@@ -166,9 +169,11 @@ def read_log_probabilities(store: DatasetStore, dataset: str) -> NDArray[np.floa
     path = experts_folder(store, dataset) / LOG_PROBABILITIES
     rows = store.info(dataset).total_steps.open(Purpose.COMPUTING)
     try:
+        with storage_errors(f"read {path}"):
+            check_holes(path)
         with storage_errors(f"read {path}"), safetensors.safe_open(path, "np") as file:
             values: NDArray[np.float32] = file.get_tensor("log_probabilities")
-    except safetensors.SafetensorError as error:
+    except (safetensors.SafetensorError, ValueError) as error:
         raise StorageError(f"{path} holds no log-probabilities: collect them again") from error
     if values.shape != (rows,) or values.dtype != np.float32:
         raise StorageError(

@@ -21,6 +21,7 @@ from distributed_privrl.core.checks import check_delta
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import atomic_path, storage_errors
 from distributed_privrl.data.action_levels import ActionLevels
+from distributed_privrl.data.bombs import check_holes
 from distributed_privrl.data.spaces import (
     Space,
     box_bounds,
@@ -222,9 +223,10 @@ class Policy:
             StorageError: the file cannot be read, or holds no policy.
         """
         path = Path(path)
-        with storage_errors(f"read {path}"):
-            content = path.read_bytes()
         try:
+            with storage_errors(f"read {path}"):
+                check_holes(path)
+                content = path.read_bytes()
             with safetensors.safe_open(path, framework="pt") as file:
                 description = json.loads(file.metadata()["policy"])
             return cls._from(description, safetensors.torch.load(content), finite=finite)

@@ -40,6 +40,16 @@ def check_expansion(name: str, declared: int, stored: int) -> None:
         )
 
 
+def check_holes(path: Path) -> None:
+    """Check that a file that is read whole, or mapped, is no hole.
+
+    Raises:
+        OSError: there is no such file.
+        ValueError: it is larger than what is stored of it can be.
+    """
+    check_expansion(path.name, path.stat().st_size, size_on_disk(path))
+
+
 def check_texts(name: str, size: int, most: int) -> None:
     """Check that a column's texts, each repetition counted, are no more than what they may be.
 

@@ -19,6 +19,7 @@ from distributed_privrl.core.config import DataConfig
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import atomic_path
 from distributed_privrl.core.random import Streams
+from distributed_privrl.data.bombs import check_holes
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.layout import RowCoding
@@ -187,6 +188,7 @@ def load_ensemble(path: Path) -> tuple[EnsembleFacts, DynamicsEnsemble]:
     from distributed_privrl.models.layers import check_weights
 
     try:
+        check_holes(path)
         with safetensors.safe_open(path, framework="pt") as file:
             about = json.loads(file.metadata()["ensemble"])
             parameters = file.get_tensor("parameters")

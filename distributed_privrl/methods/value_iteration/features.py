@@ -12,6 +12,7 @@ from safetensors.numpy import save
 
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors, write_atomically
+from distributed_privrl.data.bombs import check_holes
 
 _ROUNDING = 1e-9
 """A norm may lie this far above 1 and is then scaled down; anything longer is refused."""
@@ -144,6 +145,8 @@ class FeatureMap:
             StorageError: the file cannot be read.
         """
         try:
+            with storage_errors(f"read {path}"):
+                check_holes(path)
             with storage_errors(f"read {path}"), safe_open(path, framework="np") as file:
                 return cls(
                     table=file.get_tensor("table"), actions=json.loads(file.metadata()["actions"])
