@@ -85,13 +85,14 @@ def _signals(*ones: signal.Signals) -> Callable[[Struck], None]:
 
 
 def _full(place: str) -> Callable[[Struck], None]:
-    def strike(struck: Struck) -> None:
-        folder = struck.world / place
-        for _ in range(200):  # refused where more was written meanwhile
-            if _remount(folder, f"size={max(4096, shutil.disk_usage(folder).used)}"):
-                return
+    return lambda struck: filled(struck.world / place)
 
-    return strike
+
+def filled(folder: Path) -> None:
+    """Leave a small file system no room."""
+    for _ in range(200):  # refused where more was written meanwhile
+        if _remount(folder, f"size={max(4096, shutil.disk_usage(folder).used)}"):
+            return
 
 
 def _read_only(place: str) -> Callable[[Struck], None]:
@@ -105,10 +106,11 @@ def _read_only(place: str) -> Callable[[Struck], None]:
 
 
 def _roomy(place: str) -> Callable[[Struck], None]:
-    return lambda struck: _mended(struck.world / place)
+    return lambda struck: emptied(struck.world / place)
 
 
-def _mended(folder: Path) -> None:
+def emptied(folder: Path) -> None:
+    """Give a small file system its room again, to be written to."""
     assert _remount(folder, f"rw,size={SMALL}")
 
 

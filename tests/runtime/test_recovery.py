@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
+from distributed_privrl.core.errors import StorageError
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.data.store import FOLDER_VARIABLE, DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.runtime.executor import RayExecutor
+from tests.chaos.faults import can_mount, emptied, filled, small_file_system
 from tests.runtime.killing import below, killing, pids_of, title, wait_for_end
 from tests.worlds import crowd, grid, mazes
 
@@ -100,6 +102,29 @@ def test_an_interruption_stays_one_when_the_server_has_died(
         world.run(values, executor=own, key=None, progress=stop)
     result = world.run(values, key=None, resume=True)
     check_against_ledger(result, world.store, world.ledger, rounds={"": grid.HORIZON})
+
+
+@pytest.mark.skipif(not can_mount(), reason="only root may mount a small file system")
+def test_a_disk_that_fills_up_at_a_checkpoint_is_told_and_the_run_goes_on(
+    tmp_path: Path, ray_executor: Executor
+) -> None:
+    world = grid.Grid(tmp_path).budget()
+    place = tmp_path / "runs"
+    place.mkdir()
+    values = grid.values(training={"spare": 4}, runtime={"workers": 1})
+    with small_file_system(place):
+
+        def fill(stage: str, done: int, *_: Any) -> None:
+            if done == 5:
+                filled(place)
+
+        own = RayExecutor(workers=1, cpus_per_worker=0.5)
+        with closing(own), pytest.raises(StorageError, match="free some space") as caught:
+            world.run(values, "runs/run", executor=own, key=None, progress=fill)
+        assert "\n" not in str(caught.value)
+        emptied(place)
+        result = world.run(values, "runs/run", key=None, resume=True)
+        check_against_ledger(result, world.store, world.ledger, rounds={"": grid.HORIZON})
 
 
 @pytest.mark.cluster
