@@ -4,6 +4,7 @@ All of it is post-processing. Between two estimations by private-PGM, rows that 
 are weighted until they agree with what was released since.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +21,7 @@ from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import StepSource
 from distributed_privrl.marginals.drawer import Drawer
 from distributed_privrl.marginals.drawing import TableModel, couplings
-from distributed_privrl.marginals.ends import ends_in_time
+from distributed_privrl.marginals.ends import told_in_time
 from distributed_privrl.marginals.growth import Growth
 from distributed_privrl.marginals.model import Field, Measured, estimated
 from distributed_privrl.marginals.prior import PublicRows, public_cells
@@ -34,6 +35,8 @@ from distributed_privrl.marginals.tables import (
     raked,
 )
 
+_SHOWN = 4.0
+"""Deviations by which a cell of a joint count must stand out to show that its category is there."""
 _TRUST = 3.0
 """Deviations of a released count's noise that a public one is taken to be off."""
 
@@ -111,7 +114,7 @@ class Belief:
         self._prior: PublicRows | None = None
         self._of_public: tuple[Clique, ...] = ()
         self._lengths = np.empty(0)
-        self._ends: dict[Clique, Measured] = {}
+        self._in_time: dict[Clique, Measured] = {}
         self._replayed: tuple[int, dict[Clique, Measured]] = (0, {})
 
     @cached_property
@@ -139,8 +142,9 @@ class Belief:
             joint_deviation=self._joint_deviation,
             most_bins=self._spec.most_bins,
             streams=self._streams,
+            lengths=self._lengths,
         )
-        self._ends = ends_in_time(self._bins, self._lengths)
+        self._in_time = told_in_time(self._bins, self._lengths)
 
     @property
     def shaped(self) -> bool:
@@ -184,12 +188,13 @@ class Belief:
     def take(self, count: JointCount, noisy: NDArray[np.int64], deviation: float) -> None:
         """Take up a released count, and weight the rows that stand for the model by it."""
         clique, bins = count.clique, self.bins
+        shown = self._shown((clique, noisy, deviation))
         released = Released(
             noisy=noisy.astype(np.float64),
             deviation=deviation,
             total=bins.total,
             expected=self.expected(clique),
-            margins=[bins.margin(i) for i in clique],
+            margins=[bins.margin(i, shown.get(bins.counted_as(i))) for i in clique],
             ordered=bins.ordered(clique),
             maps=bins.maps(count),
         )
@@ -204,10 +209,13 @@ class Belief:
         if self._fitted == len(self.tables) and len(self._rows):
             return
         bins = self.bins
-        sizes, hidden, margins = bins.sizes, len(bins.hidden), bins.margins()
+        sizes, hidden, shown = bins.sizes, len(bins.hidden), self._shown()
+        margins = [
+            bins.margin(bins.seen(i), shown.get(bins.counted_as(i))) for i in range(len(sizes))
+        ]
         public = self._public_tables(margins)
         self._of_public = tuple(public)
-        if not self.tables and not self._ends and not public:
+        if not self.tables and not self._in_time and not public:
             potentials: dict[Clique, NDArray[np.float64]] = {
                 (i,): np.log(np.maximum(margin.masses, 1e-9 * bins.total))
                 for i, margin in enumerate(margins)
@@ -253,6 +261,32 @@ class Belief:
             couplings=couplings(bins.columns, bins.sizes, cliques, self._rows),
             lengths=self._lengths,
         )
+
+    def _shown(
+        self, *others: tuple[Clique, NDArray[np.int64], float]
+    ) -> dict[int, NDArray[np.bool_]]:
+        """Return which categories stand out from a joint count, by the column that counts them.
+
+        A joint count has less noise than all columns at once, so that it shows categories that
+        these hide. Of K cells that are nothing but noise none stands out as far, but in one table
+        of some thousand.
+
+        Args:
+            others: cliques, released counts and deviations beside `tables`.
+        """
+        bins = self.bins
+        found: dict[int, NDArray[np.bool_]] = {}
+        for clique, noisy, deviation in (
+            *((one.clique, one.noisy, one.deviation) for one in self.tables),
+            *others,
+        ):
+            bound = max(_SHOWN, math.sqrt(2 * math.log(noisy.size)) + 1) * deviation
+            for axis, i in enumerate(clique):
+                place = bins.counted_as(i)
+                if bins.columns[place].cells is None:
+                    stands_out = (noisy > bound).any(axis=_but(axis, noisy.ndim))
+                    found[place] = stands_out | found.get(place, np.zeros_like(stands_out))
+        return found
 
     @property
     def _latest(self) -> dict[Clique, ReleasedTable]:
@@ -300,7 +334,7 @@ class Belief:
 
     @property
     def _told(self) -> dict[Clique, Measured]:
-        """What joint counts say of the step before, and lengths of ends."""
+        """What joint counts say of the step before, and lengths of times."""
         if self._replayed[0] != len(self.tables):
             tables = list(self._cleaned.items())
             found = {
@@ -310,7 +344,7 @@ class Belief:
                 .items()
             }
             self._replayed = len(self.tables), found
-        return self._ends | self._replayed[1]
+        return self._in_time | self._replayed[1]
 
     def _as_told(
         self, clique: Clique, shares: NDArray[np.float64], source: ReleasedTable
@@ -339,3 +373,8 @@ class Belief:
             if not measured and self._fits(*chosen, clique):
                 chosen.append(clique)
         return self._prior.tables(chosen, self._cleaned)
+
+
+def _but(axis: int, dimensions: int) -> tuple[int, ...]:
+    """Return all axes but one."""
+    return tuple(i for i in range(dimensions) if i != axis)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.random import Streams
 from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.ends import told_by_lengths
 from distributed_privrl.marginals.shapes import ColumnShape, column_shape, drawn_numbers
 from distributed_privrl.marginals.spreading import lines_of
 from distributed_privrl.marginals.successors import Successors
@@ -20,6 +21,8 @@ from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 SHARED = 3.0
 """How much less counts of observations say of next observations."""
 _FEWEST_BINS = 6
+_PANEL = 0.9
+"""Share of trajectories of the same length above which others are taken for noise."""
 _SMALL, _STAYS = 0.25, 0.6
 """Share of differences of two people that are small; of the others, that of changes that are."""
 _DRAWN = 20_000
@@ -32,10 +35,20 @@ class Bins:
         columns: of the table; of two codings of a number, one is unused.
         shapes: of each column.
         total: weight of all rows.
+        panel: whether trajectories are as long as each other, so that a step's time says if it is
+            the last.
     """
 
-    def __init__(self, columns: TableColumns, shapes: Sequence[ColumnShape], total: float) -> None:
+    def __init__(
+        self,
+        columns: TableColumns,
+        shapes: Sequence[ColumnShape],
+        total: float,
+        *,
+        panel: bool = False,
+    ) -> None:
         self.columns, self.shapes, self.total = columns, tuple(shapes), total
+        self.panel = panel
         self.hidden = Successors(columns).hidden
         """Columns whose successors are hidden ones of the model."""
         sizes = tuple(shape.size for shape in self.shapes)
@@ -43,29 +56,38 @@ class Bins:
         """Bins of each column, at last of hidden ones."""
         self._parted: dict[tuple[int, int], NDArray[np.int64]] = {}
 
-    def margin(self, place: int) -> Margin:
-        """Return what is known of a column's bins before joint counts."""
-        own = self.own_margin(place)
+    def margin(self, place: int, shown: NDArray[np.bool_] | None = None) -> Margin:
+        """Return what is known of a column's bins before joint counts.
+
+        Args:
+            place: of the column.
+            shown: categories that stand out from a joint count, whatever the column's own says.
+        """
+        own = self.own_margin(place, shown)
         shared = self.columns[place].like is not None
         return replace(own, deviations=own.deviations * SHARED) if shared else own
 
-    def own_margin(self, place: int) -> Margin:
+    def own_margin(self, place: int, shown: NDArray[np.bool_] | None = None) -> Margin:
         """Return what counts of the column that it is like say of a column's bins."""
         shape = self.shapes[place]
         masses = shape.bin_masses
+        if shown is not None:
+            late = shown & (masses <= 0)
+            masses = np.where(late, np.maximum(shape.noisy, shape.deviation), masses)
         masses = masses * (self.total / masses.sum())
         _, joined = shape.bin_counts
         cells = self.columns[place].cells
         atoms = None if cells is None else shape.atoms(cells)
         return Margin(masses, shape.deviation * np.sqrt(joined), atoms)
 
-    def margins(self) -> list[Margin]:
-        """Return what is known of the bins of all columns, at last of hidden ones."""
-        return [self.margin(i) for i in (*range(len(self.shapes)), *self.hidden)]
-
     def ordered(self, clique: Clique) -> list[bool]:
         """Say of each column whether neighbouring bins belong together."""
         return [self.columns[i].cells is not None for i in clique]
+
+    def counted_as(self, place: int) -> int:
+        """Return the column whose own count says what is known of a column's categories."""
+        like = self.columns[self.seen(place)].like
+        return self.seen(place) if like is None else like
 
     def seen(self, place: int) -> int:
         """Return the column that a hidden one is like, and others as they are."""
@@ -111,6 +133,7 @@ def found_bins(
     joint_deviation: float,
     most_bins: int,
     streams: Streams,
+    lengths: NDArray[np.float64],
 ) -> Bins:
     """Find bins, and shapes inside them, from the released counts of columns.
 
@@ -121,6 +144,7 @@ def found_bins(
         joint_deviation: of the noise of a joint count's cell: more bins would drown in it.
         most_bins: of a number.
         streams: public randomness.
+        lengths: ``(G,)`` trajectories by their length; empty where they are not counted.
     """
     ends = np.cumsum(columns.counted)
     own = [counts[end - size : end] for end, size in zip(ends, columns.counted, strict=True)]
@@ -136,9 +160,11 @@ def found_bins(
             shapes.append(shapes[column.like])
             continue
         noisy = own[place].astype(np.float64)
-        shapes.append(column_shape(column, noisy, deviation=deviation, most_bins=most))
+        told = told_by_lengths(columns, place, noisy, lengths, shapes, total=total)
+        shapes.append(column_shape(column, noisy, deviation=deviation, most_bins=most, told=told))
     unused = (_worse(pair, columns, shapes, streams) for pair in columns.codings)
-    return Bins(replace(columns, unused=frozenset(unused)), shapes, total)
+    panel = bool(len(lengths)) and lengths.max() > _PANEL * lengths.sum()
+    return Bins(replace(columns, unused=frozenset(unused)), shapes, total, panel=panel)
 
 
 def _worse(

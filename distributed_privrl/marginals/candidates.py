@@ -30,6 +30,9 @@ class Candidates:
     def __init__(self, bins: Bins, *, joint_deviation: float, most_cells: int) -> None:
         self._bins, self._joint_deviation = bins, joint_deviation
         allowed = workload(bins.columns)
+        if bins.panel:  # ends follow from time, which anything that changes with time would repeat
+            ends = set(bins.columns.of("end"))
+            allowed = {one: weight for one, weight in allowed.items() if not ends & set(one)}
         self.weights: dict[Clique, int] = fitting(bins.sizes, allowed, most_cells=most_cells)
         """Columns whose joint count is small enough, and what an agent needs it for."""
 

@@ -82,7 +82,12 @@ def _sums(labels: NDArray[np.int64], weights: NDArray[Any], size: int) -> NDArra
 
 
 def column_shape(
-    column: Column, noisy: NDArray[np.float64], *, deviation: float, most_bins: int
+    column: Column,
+    noisy: NDArray[np.float64],
+    *,
+    deviation: float,
+    most_bins: int,
+    told: NDArray[np.float64] | None = None,
 ) -> ColumnShape:
     """Return what noisy counts say of a column.
 
@@ -91,11 +96,12 @@ def column_shape(
         noisy: ``(C + W,)`` released weights of cells, and of single values where they are counted.
         deviation: of their noise.
         most_bins: of a number; a bin has no less than a few deviations.
+        told: ``(C,)`` weights of categories by other counts, where these show nothing.
     """
     counts, values = noisy[: column.size], noisy[column.size :]
     cells = column.cells
     if cells is None:
-        masses = _category_masses(counts, deviation)
+        masses = _category_masses(counts, deviation, told)
         return ColumnShape(masses, np.arange(column.size), counts, deviation, values)
     masses = number_masses(cells, counts, deviation)
     if column.size <= most_bins:
@@ -104,13 +110,18 @@ def column_shape(
     return ColumnShape(masses, bins, counts, deviation, values)
 
 
-def _category_masses(noisy: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:
+def _category_masses(
+    noisy: NDArray[np.float64], deviation: float, told: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
     """Return the weight of each category ``(C,)``: none of one that noise alone may have made.
 
     A noisy count decides: so nobody dies in synthetic rows where nobody did. Categories that do not
-    stand out one by one may stand out together, and are then kept.
+    stand out one by one may stand out together, and are then kept. What other counts tell stands in
+    for what does not stand out.
     """
     seen = noisy > SURE * deviation
+    if told is not None:
+        return np.where(seen, noisy, told)
     rest = float(noisy[~seen].sum())
     masses = np.where(seen, noisy, 0.0)
     if rest > SURE * deviation * float(np.sqrt((~seen).sum())):

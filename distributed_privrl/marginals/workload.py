@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from distributed_privrl.marginals.column import Column, Part
 from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.ends import is_told
 from distributed_privrl.marginals.tables import Clique, JointCount
 
 LARGEST_WEIGHT = 4
@@ -20,9 +21,9 @@ def workload(columns: TableColumns, *, most_triples: int = MOST_TRIPLES) -> dict
     """Return the joint counts that may be measured, with their weights.
 
     What an agent learns from has the largest: actions in a state, rewards and ends given state and
-    action, what each number becomes. All pairs are there; of three columns those in which state and
-    action together decide. Lengths tell how ends and times go together, where they are counted. In
-    a table without actions and rewards any two or three columns of a state matter as much.
+    action, what each number becomes. All pairs are there but those that lengths tell; of three
+    columns those in which state and action together decide. In a table without actions and rewards
+    any two or three columns of a state matter as much.
 
     Args:
         columns: of the table.
@@ -36,8 +37,7 @@ def workload(columns: TableColumns, *, most_triples: int = MOST_TRIPLES) -> dict
         if set(pair) <= set(alike)
         else pair_weight(columns[pair[0]], columns[pair[1]])
         for pair in itertools.combinations(range(len(columns)), 2)
-        if not columns.unused & set(pair)
-        and not (columns.longest and {columns[i].part for i in pair} == {"end", "time"})
+        if not columns.unused & set(pair) and not is_told(columns, *pair)
     }
     after = {columns[z].place: z for z in columns.of("next_observation")}
     triples = [

@@ -15,6 +15,7 @@ from distributed_privrl.marginals.steps import (
     time_groups,
     time_starts,
 )
+from distributed_privrl.marginals.tables import JointCount
 from distributed_privrl.marginals.workload import workload
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from tests.marginals.test_rollout import columns_of
@@ -28,30 +29,40 @@ def places(columns: TableColumns) -> tuple[int, int]:
     return columns.of("end")[0], columns.of("time")[0]
 
 
-def believed(lengths: NDArray[np.int64], columns: TableColumns, *, rows_per_unit: int) -> Belief:
+def believed(
+    lengths: NDArray[np.int64],
+    columns: TableColumns,
+    *,
+    rows_per_unit: int,
+    noise: float = NOISE,
+    seed: int = 3,
+) -> Belief:
     """Return what is believed of people with one trajectory each, after columns alone."""
     time = np.concatenate([np.arange(one) for one in lengths])
     weights = np.repeat(1 / np.maximum(lengths, rows_per_unit), lengths) * UNIT_WEIGHT
     ends = np.concatenate([np.arange(one) == one - 1 for one in lengths]).astype(np.int64)
-    groups = np.searchsorted(time_starts(time_groups(LONGEST)), time, side="right") - 1
-    source = np.random.default_rng(3)
+    groups = np.searchsorted(time_starts(time_groups(columns.longest)), time, side="right") - 1
+    source = np.random.default_rng(seed)
     counts = []
     for column in columns.columns:
         if not column.counted:
             continue
         cells = source.integers(0, column.size, len(time))
-        cells = ends if column.part == "end" else groups if column.part == "time" else cells
+        known = {"end": ends, "time": groups}
+        if column.part == "previous":
+            known["previous"] = np.where(time == 0, column.categories - 1, cells % 2)
+        cells = known.get(column.part, cells)
         own = np.bincount(cells, weights, column.size)
         counts.append(np.concatenate([own, np.zeros(column.counted - column.size)]))
     starts = length_starts(columns.longest)
     found = np.searchsorted(starts, lengths, side="right") - 1
     counts.append(np.bincount(found, minlength=columns.lengths) * float(UNIT_WEIGHT))
     exact = np.concatenate(counts)
-    noisy = np.rint(exact + NOISE * source.standard_normal(len(exact))).astype(np.int64)
+    noisy = np.rint(exact + noise * source.standard_normal(len(exact))).astype(np.int64)
     belief = Belief(
-        TableFacts(columns=columns, seed=4, rows=40_000), joint_deviation=NOISE, planned=1
+        TableFacts(columns=columns, seed=4, rows=40_000), joint_deviation=noise, planned=1
     )
-    belief.shape(noisy, NOISE)
+    belief.shape(noisy, noise)
     belief.estimate()
     return belief
 
@@ -87,12 +98,59 @@ def test_times_at_which_trajectories_end_are_known_before_any_joint_count(
     assert np.abs(independent - wanted).sum() > 4 * np.abs(expected[1:].sum(axis=0) - wanted).sum()
 
 
-def test_ends_and_times_are_no_candidate_where_lengths_are_counted() -> None:
-    columns = columns_of(longest=LONGEST)
-    pair = tuple(sorted(places(columns)))
-    assert pair not in workload(columns)
-    without = columns_of(longest=0)
-    assert tuple(sorted(places(without))) in workload(without)
+def test_what_lengths_tell_is_no_candidate_where_they_are_counted() -> None:
+    for longest, is_there in ((LONGEST, False), (0, True)):
+        columns = columns_of(longest=longest)
+        ((end, time), (previous,)) = places(columns), columns.of("previous")
+        for pair in ((end, time), (previous, time)):
+            assert (tuple(sorted(pair)) in workload(columns)) == is_there
+
+
+def test_nothing_was_done_before_the_first_step_alone() -> None:
+    belief = believed(np.full(PEOPLE, 3), columns_of(longest=3), rows_per_unit=3)
+    columns = belief.bins.columns
+    pair = columns.of("previous")[0], columns.of("time")[0]
+    expected = belief.expected(pair) / belief.bins.total
+    assert expected[-1, 0] == pytest.approx(1 / 3, abs=0.02)
+    assert expected[-1, 1:].sum() < 0.01
+    assert expected[:-1, 0].sum() < 0.01
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_hides_neither_times_nor_first_and_last_steps(seed: int) -> None:
+    """A seventh of 200 people's rows does not stand out from this noise, and is there."""
+    columns = columns_of(longest=7)
+    belief = believed(
+        np.full(200, 7), columns, rows_per_unit=7, noise=12.0 * UNIT_WEIGHT, seed=seed
+    )
+    (previous,), (end, time) = columns.of("previous"), places(columns)
+    for place, category in ((previous, -1), *((time, one) for one in range(7))):
+        masses = belief.bins.margin(place).masses
+        assert masses[category] > 0.02 * masses.sum()
+    masses = belief.bins.margin(end).masses
+    assert 0.05 < masses[1:].sum() / masses.sum() < 0.35
+
+
+def test_a_category_that_a_joint_count_shows_is_there() -> None:
+    """A column's own count has more noise; what stands out from neither is not there."""
+    columns = columns_of(longest=7)
+    (action,), (previous,) = columns.of("action"), columns.of("previous")
+    belief = believed(np.full(200, 7), columns, rows_per_unit=7, noise=40.0 * UNIT_WEIGHT)
+    own = belief.bins.shapes[action]
+    own.masses[:] = [own.masses.sum(), 0.0]  # as if noise had hidden the second
+    shape = belief.expected((action, previous)).shape
+    for weight, is_there in ((30.0, True), (10.0, False)):
+        again = Belief(belief._spec, joint_deviation=4.0 * UNIT_WEIGHT, planned=1)
+        again._bins = belief.bins
+        again.estimate()
+        counts = np.zeros(shape)
+        counts[0, 0], counts[1, 1] = 170.0, weight
+        noisy = np.rint(counts * UNIT_WEIGHT).astype(np.int64)
+        again.take(JointCount((action, previous)), noisy, 4.0 * UNIT_WEIGHT)
+        found = again.tables[0].cleaned / again.bins.total
+        assert (found[1].sum() > 0.05) == is_there
+        again.estimate()
+        assert (again.expected((action,))[1] > 0.05 * again.bins.total) == is_there
 
 
 def test_trajectories_end_as_lengths_say() -> None:
@@ -112,3 +170,15 @@ def test_steps_and_last_ones_by_hand() -> None:
     steps, last = steps_and_last_ones(lengths, longest=40, groups=time_groups(40))
     assert steps[0] == last.sum() == 6.0
     assert steps.sum() == pytest.approx(6.0 * 38)
+
+
+def test_ends_are_counted_with_nothing_where_all_trajectories_have_one_length() -> None:
+    """Whatever changes with time would seem to tell of them."""
+    for lengths, is_panel in (
+        (np.full(PEOPLE, 3), True),
+        (np.where(np.arange(PEOPLE) % 4, 2, 3), False),
+    ):
+        belief = believed(lengths, columns_of(longest=3), rows_per_unit=3)
+        (end,) = belief.bins.columns.of("end")
+        assert belief.bins.panel == is_panel
+        assert any(end in clique for clique in belief.candidates.weights) == (not is_panel)
