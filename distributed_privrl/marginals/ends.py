@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _SWEEPS = 20
 """Of proportional fitting; where lengths allow no end, it does not meet noisy counts of ends."""
+_NOTHING = 1e-12
+"""Part of all steps below which a time, or what goes with it, has none."""
 
 
 def told_by_lengths(
@@ -100,8 +102,11 @@ def told_in_time(bins: "Bins", lengths: NDArray[np.float64]) -> dict[Clique, Mea
         for _ in range(_SWEEPS):
             for axis, masses in enumerate(wanted):
                 now = table.sum(axis=1 - axis)
-                factor = np.divide(masses, now, out=np.zeros_like(now), where=now > 0)
+                least = _NOTHING * table.sum()
+                factor = np.divide(masses, now, out=np.zeros_like(now), where=now > least)
                 table = table * np.expand_dims(factor, 1 - axis)
+        if table.sum() <= 0:  # noise has made lengths and times contradict each other
+            continue
         deviation = max(bins.shapes[i].deviation for i in (place, time))
         shares = table / table.sum()
         clique = (place, time) if place < time else (time, place)

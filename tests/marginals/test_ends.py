@@ -161,6 +161,21 @@ def test_trajectories_end_as_lengths_say() -> None:
     assert np.mean(drawn.lengths == LONGEST) == pytest.approx(0.25, abs=0.04)
 
 
+def test_lengths_that_contradict_times_break_nothing() -> None:
+    """Among few people, noise may put all steps late and all lengths at one."""
+    columns = columns_of(longest=LONGEST)
+    counts = np.zeros(sum(columns.counted), np.int64)
+    ends = np.cumsum(columns.counted)
+    _, time = places(columns)
+    counts[ends[time] - 1] = counts[ends[-2]] = PEOPLE * UNIT_WEIGHT
+    facts = TableFacts(columns=columns, seed=4, rows=2000)
+    belief = Belief(facts, joint_deviation=NOISE, planned=1)
+    with np.errstate(all="raise"):
+        belief.shape(counts, NOISE / 40)
+        belief.estimate()
+    assert np.isfinite(belief.expected(tuple(sorted(places(columns))))).all()
+
+
 def test_steps_and_last_ones_by_hand() -> None:
     steps, last = steps_and_last_ones(np.array([0.0, 2.0, 0.0, 1.0]), longest=4, groups=4)
     assert steps.tolist() == [3.0, 3.0, 1.0, 1.0]
