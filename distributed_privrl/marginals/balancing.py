@@ -108,7 +108,11 @@ class FirstStates:
             self._seen.append((kinds, walks, rows[:, list(self.wanted)].copy()))
 
     def correct(self) -> None:
-        """Change the factors by what was seen, and forget it."""
+        """Change the factors by what was seen, and forget it.
+
+        One column after the other, each with the walks as those before it have them: several that
+        say the same would else correct the same miss several times, and drive it farther each time.
+        """
         if not self._seen:
             return
         kinds, walks, rows = map(np.concatenate, zip(*self._seen, strict=True))
@@ -116,14 +120,18 @@ class FirstStates:
         weights = (self.kinds / np.maximum(drawn, 1e-12))[kinds]
         each = np.bincount(walks, weights=weights)
         first = rows[: len(self._seen[0][1])]  # of all walks, in their order
+        raised = np.ones(len(first))
         for index, (place, wanted) in enumerate(self.wanted.items()):
-            found = np.bincount(rows[:, index], weights=weights, minlength=len(wanted))
-            ratio = (wanted + 1 / len(kinds)) / (found / weights.sum() + 1 / len(kinds))
+            own = weights * raised[walks]
+            found = np.bincount(rows[:, index], weights=own, minlength=len(wanted))
+            ratio = (wanted + 1 / len(kinds)) / (found / own.sum() + 1 / len(kinds))
             lacking = np.bincount(walks, weights=weights * ratio[rows[:, index]])
             lacking = np.divide(lacking, each, out=np.ones(len(each)), where=each > 0)
-            count = np.bincount(first[:, index], minlength=len(wanted))
-            told = np.bincount(first[:, index], weights=lacking, minlength=len(wanted))
-            change = (told + _SHRUNK) / (count + _SHRUNK)
-            factors = self.factors[place] * change
+            count = np.bincount(first[:, index], weights=raised, minlength=len(wanted))
+            told = np.bincount(first[:, index], weights=raised * lacking, minlength=len(wanted))
+            before = self.factors[place]
+            factors = before * (told + _SHRUNK) / (count + _SHRUNK)
             self.factors[place] = np.clip(factors, 1 / _MOST_RAISED, _MOST_RAISED)
+            raised *= (self.factors[place] / before)[first[:, index]]
+            raised *= len(raised) / raised.sum()
         self._seen.clear()
