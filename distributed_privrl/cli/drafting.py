@@ -165,6 +165,7 @@ def _next(draft: "Draft", table: Path, out: Path) -> list[str]:
                 "csv",
                 "--out",
                 "private.csv",
+                "--rows-only",
             ]
         ),
     ]

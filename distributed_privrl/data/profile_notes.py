@@ -64,8 +64,8 @@ def owner_notes(
     if trajectory is not None:
         yield (
             f"{columns[trajectory].values:,} rows are the last of their {trajectory}: those that"
-            " neither terminate nor have a next observation lose their action and reward, which"
-            " terminated: last prevents"
+            " neither terminate nor have a next observation lose their action and reward, if they"
+            " have any, which terminated: last prevents"
         )
     if (
         trajectory is not None

@@ -8,7 +8,7 @@ None of this is a private release: it belongs into ``private/``.
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -42,6 +42,8 @@ JUDGED_VALUES, FEWEST_JUDGED, MOST_JUDGED = 1_500_000, 10_000, 100_000
 SPLITS = 3
 """Times that the units are split; a figure is the mean over them."""
 FEWEST_UNITS = 8
+TIME = "step of the trajectory"
+"""What pairs call the place of a row in its trajectory, from 0."""
 PAIRED_VALUES, FEWEST_PAIRED = 10_000_000, 5000
 """Rows times pairs of columns, and fewest rows, of each half and of the synthetic rows."""
 AREA_ROWS = 6000
@@ -68,7 +70,8 @@ class Usefulness:
         paired: rows of each half, and of the synthetic ones, that pairs rest on, at most.
         columns: distances, 0 to 1: Kolmogorov-Smirnov of numbers, total variation of categories,
             and of steps and returns of trajectories.
-        pairs: differences of the associations of two columns of a row.
+        pairs: differences of the associations of two columns of a row; where both sides have
+            trajectories, of a column and `TIME`, too.
         rules: that hold in the real rows, with the shares of rows that keep to them.
         over_time: differences of what a step has to do with the next one: associations of a column
             with itself, and shares of steps that keep its value.
@@ -172,15 +175,17 @@ def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | st
             f"not applicable: {units} real units and {len(synthetic)} synthetic rows, at least"
             f" {FEWEST_UNITS} units and a row are needed"
         )
+    if not (real.ends.all() or synthetic.ends.all()):
+        real, synthetic = _timed(real), _timed(synthetic)
     rng = streams.numpy("splits")
     most = judged_rows(len(real.frame.columns))
     made, whole = synthetic.part(most, rng), real.part(2 * most, rng)
     splits = [whole.halves(rng) for _ in range(SPLITS)]
     constants = {name: whole.frame[name].nunique(dropna=False) <= 1 for name in whole.frame}
     varying = [name for name in whole.own if not constants[name]]
-    related = partial(_related, names=varying)
-    paired = max(FEWEST_PAIRED, PAIRED_VALUES // max(1, math.comb(len(varying), 2)))
-    pairs = _compared(related, splits, made, rng, rows=paired)
+    related = [*varying, *([TIME] if TIME in whole.frame and TIME not in varying else [])]
+    paired = max(FEWEST_PAIRED, PAIRED_VALUES // max(1, math.comb(len(related), 2)))
+    pairs = _compared(partial(_related, names=related), splits, made, rng, rows=paired)
     judge, other = splits[0]
     distances = partial(_distances, names=varying)
     return Usefulness(
@@ -211,7 +216,7 @@ def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | st
         vanished=vanished(whole.frame, made.frame, varying),
         associations={
             columns: one.synthetic - one.real
-            for columns, one in zip(itertools.combinations(varying, 2), pairs, strict=True)
+            for columns, one in zip(itertools.combinations(related, 2), pairs, strict=True)
         },
         terms=terms_of(whole),
     )
@@ -272,6 +277,15 @@ def _distances(real: Rows, other: Rows, *, names: list[str]) -> dict[str, float]
         }.items():
             found[name] = float(stats.ks_2samp(one, two, method="asymp").statistic)
     return found
+
+
+def _timed(rows: Rows) -> Rows:
+    """Return rows of trajectories with a column `TIME`, unless one is called so already."""
+    if TIME in rows.frame:
+        return rows
+    groups = pd.Series(_trajectory(rows))
+    step = groups.groupby(groups).cumcount().astype(np.float64)
+    return replace(rows, frame=rows.frame.assign(**{TIME: step.to_numpy()}))
 
 
 def _trajectory(rows: Rows) -> NDArray[np.int64]:

@@ -23,12 +23,13 @@ _EXPLANATION = (
     " is a part of what the budget paid for, or was fixed before."
 )
 _NAMED = re.compile(
-    r"(?P<of>change_next_|next_|previous_|)(?P<part>observation|action)_?(?P<at>\d*)"
+    r"(?P<of>change_next_|change_|next_|previous_|)(?P<part>observation|action)_?(?P<at>\d*)"
 )
 _WORDS = {
     "": "{}",
     "next_": "next {}",
     "change_next_": "change of {}",
+    "change_": "change of {}",
     "previous_": "{} of the step before",
 }
 _OTHERS = {

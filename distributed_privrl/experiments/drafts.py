@@ -248,7 +248,12 @@ def _terminated(profile: Profile, left: Sequence[str], named: Sequence[str]) -> 
 
 def _schema(draft: Draft) -> list[str]:
     profile = draft.profile
-    lines = [f"separator: {profile.separator}"] * (profile.separator != "comma") + ["columns:"]
+    lines = [f"separator: {profile.separator}"] * (profile.separator != "comma")
+    lines += [
+        "columns:",
+        "  # Leave out what nobody needs before the first run: fewer columns keep more relations,",
+        "  # and a budget that a run has charged serves this import, no other of the same people.",
+    ]
     for part, names in (("observation", draft.observation), ("action", draft.action)):
         lines.append(f"  {part}:" if names else f"  {part}: {_NONE}")
         lines += [f"    - {_name(one)}  # {profile[one].kind}" for one in names]

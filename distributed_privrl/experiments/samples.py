@@ -1,5 +1,6 @@
 """Random parts of stored datasets, for what is shown and compared: rows, units, trajectories."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from distributed_privrl.data.episode_reader import Keep
 from distributed_privrl.data.hashing import mix
 from distributed_privrl.data.labels import shown_columns
 from distributed_privrl.data.layout import RowLayout
+from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.named_rows import Rows, named_rows
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import (
@@ -23,6 +25,7 @@ from distributed_privrl.data.trajectories import (
 
 COMPARED_ROWS = 50_000
 SHOWN_TRAJECTORIES = 500
+END = "end"
 _FEWEST_UNITS = 32
 """Of a sample by unit: below it, larger parts are taken."""
 
@@ -77,7 +80,7 @@ def sampled_units(store: DatasetStore, dataset: str, limit: int = COMPARED_ROWS)
             keep = _random_part(f"units/{dataset}", share)
             transitions, ends = _whole_units(store, dataset, unit, keep)
         if share >= 1 or len(np.unique(transitions.unit_ids)) >= _FEWEST_UNITS:
-            return named_rows(transitions, ends, info)
+            return _with_end(named_rows(transitions, ends, info), info)
         share *= 4
 
 
@@ -90,6 +93,14 @@ def sampled_trajectories(
     chunks = store.iter_trajectories(dataset, unit=TRAJECTORY, keep=keep)
     none = no_trajectories(info.observation_space, info.action_space)
     return Trajectories.concatenate([none, *chunks])
+
+
+def _with_end(rows: Rows, info: DatasetInfo) -> Rows:
+    """Return rows whose end is called `END` where their table has no column that says it."""
+    named = info.declared is None or info.declared.columns.termination is not None
+    if named or rows.end is None or END in rows.frame:
+        return rows
+    return replace(rows, frame=rows.frame.rename(columns={rows.end: END}), end=END)
 
 
 def _share(total: Sensitive[int], limit: int) -> float:

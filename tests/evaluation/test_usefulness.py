@@ -142,6 +142,18 @@ def test_lengths_of_trajectories_are_compared_where_both_have_some() -> None:
     assert any("ward" in one.name for one in found.over_time), "a state has its successor"
 
 
+def test_what_changes_with_time_is_judged_where_both_have_trajectories() -> None:
+    risen = with_columns(REAL, gain=REAL.frame["gain"] + np.tile(np.arange(5.0), 400))
+    pairs = {one.name: one for one in judged(risen, REAL).pairs}
+    lost = pairs[f"gain and {module.TIME}"]
+    assert lost.real > 0.5 > 0.1 > abs(lost.synthetic)
+    problems = judged(risen, REAL).problems()
+    assert any(text.startswith(f"how gain and {module.TIME} go together: 0.") for text in problems)
+    assert not any(module.TIME in one.name for one in judged(risen, risen).columns)
+    alone = dataclasses.replace(risen, ends=np.ones(len(risen), bool))
+    assert not any(module.TIME in one.name for one in judged(alone, REAL).pairs)
+
+
 def test_constants_are_left_out_and_gaps_are_no_error() -> None:
     made = clinic(400, 1)
     holes = np.arange(len(made)) % 3 == 0

@@ -143,6 +143,7 @@ def test_columns_have_the_names_of_their_table() -> None:
         "observation_1": "age: missing",
         "observation_2": "ward",
         "change_next_observation_0": "change of age",
+        "change_observation_0": "change of age",
         "next_observation_5": "next smokes",
         "previous_action": "dose of the step before",
         "action": "dose",

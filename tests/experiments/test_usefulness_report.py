@@ -227,6 +227,15 @@ def test_a_report_says_how_many_people_and_rows_it_rests_on(
     assert compared["real rows compared"][1].startswith("of 444, beside ")
 
 
+def test_an_end_that_no_column_says_is_called_so(tmp_path: Path) -> None:
+    store = DatasetStore(tmp_path / "data")
+    take(store, "clinic/trial-v0", TRIAL, trial(), tmp_path)
+    found = sampled_units(store, "clinic/trial-v0")
+    assert found.end == "end"
+    assert "end" in found.frame
+    assert "terminal" not in found.frame
+
+
 def test_samples_are_random_whole_units(tmp_path: Path) -> None:
     """The first trajectories of the store are long: the first ones would tell another length."""
     store, made = DatasetStore(tmp_path), walks(900, seed=0)
