@@ -122,8 +122,9 @@ def test_the_mazes_table_is_the_stored_one() -> None:
         if "real rows" in label:
             table = label.split(",")[0]
             continue
-        method = {"`marginals`": "marginals", "`privorl_ar`": "privorl_ar"}.get(label, "hybrid")
-        cell = stored[table, f"{method}, eps {epsilon.replace('.5', '0.5')}"]
+        method = label.strip("`") if label.startswith("`") else "hybrid"
+        budget = f"eps {epsilon.replace('.5', '0.5')}" if epsilon != "none" else "no privacy"
+        cell = stored[table, f"{method}, {budget}"]
         for measure, text in zip(MAZES.values(), shown, strict=False):
             value = median(runs(cell, measure))
             assert said(text, value), (table, label, epsilon, measure, value)
@@ -147,7 +148,10 @@ def test_where_the_hybrid_is_worse_than_rounds_alone_is_as_stored() -> None:
     assert worse == {
         ("large", "hybrid, eps 4", "at the goal"),
         ("umaze", "hybrid, eps 0.5", "at the goal"),
+        ("large", "hybrid, eps 0.5", "rewards false"),
+        ("large", "hybrid, eps 0.5", "rewards missed"),
     }
+    assert "in all of these places but one, large at .5, where nearly all" in PAGE
     assert "at the goal in large at 4 and in umaze at .5." in PAGE
 
 
@@ -187,3 +191,21 @@ def test_misses_of_the_readme_are_those_of_the_stored_tables() -> None:
     correlation = median(runs(fleet["fleet", "marginals, eps 4"], measure))
     assert "an area of {} where".format(f"{area:.2f}"[1:]) in missed
     assert f"delay and reward is {correlation:.2f}".replace("-0.", "-.") in missed
+
+
+def test_today_s_whole_trajectories_are_as_stored() -> None:
+    stored = cells("panels_lengths")
+    told = PAGE.partition("utility_tables_panels_lengths.md`")[2].partition("The version")[0]
+    for measure, table in (
+        ("correlation of schooling and wage", "jobs"),
+        ("area s, a, s'", "jobs"),
+        ("marginal", "jobs"),
+        ("association gap", "jobs"),
+        ("area s, a, s'", "labour"),
+        ("association gap", "labour"),
+    ):
+        digits = 3 if measure == "association gap" else 2
+        for epsilon in ("4", "1"):
+            values = with_range(runs(stored[table, f"marginals_j, eps {epsilon}"], measure))
+            shown = [f"{value:.{digits}f}".replace("0.", ".", 1) for value in values]
+            assert f"{shown[0]} ({shown[1]} .. {shown[2]})" in told, (table, measure, epsilon)
