@@ -144,7 +144,9 @@ class Belief:
             streams=self._streams,
             lengths=self._lengths,
         )
-        self._in_time = told_in_time(self._bins, self._lengths)
+        self._in_time = told_in_time(
+            columns, self._bins.shapes, self._lengths, total=self._bins.total
+        )
 
     @property
     def shaped(self) -> bool:

@@ -1,7 +1,6 @@
 """What lengths of trajectories say of times, first steps and ends; post-processing."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +10,6 @@ from distributed_privrl.marginals.model import Measured
 from distributed_privrl.marginals.shapes import ColumnShape
 from distributed_privrl.marginals.steps import steps_and_last_ones
 from distributed_privrl.marginals.tables import Clique
-
-if TYPE_CHECKING:
-    from distributed_privrl.marginals.bins import Bins
 
 _SWEEPS = 20
 """Of proportional fitting; where lengths allow no end, it does not meet noisy counts of ends."""
@@ -65,7 +61,13 @@ def told_by_lengths(
     return None
 
 
-def told_in_time(bins: "Bins", lengths: NDArray[np.float64]) -> dict[Clique, Measured]:
+def told_in_time(
+    columns: TableColumns,
+    shapes: Sequence[ColumnShape],
+    lengths: NDArray[np.float64],
+    *,
+    total: float,
+) -> dict[Clique, Measured]:
     """Return what lengths of trajectories say of times together with ends, and with first steps.
 
     Trajectories end at the time that their length says, and nothing was done before the first step
@@ -73,13 +75,14 @@ def told_in_time(bins: "Bins", lengths: NDArray[np.float64]) -> dict[Clique, Mea
     what was counted of each column.
 
     Args:
-        bins: of a table's columns.
+        columns: of the table.
+        shapes: of each column.
         lengths: ``(G,)`` see `steps_and_last_ones`; none: nobody counted them.
+        total: weight of all rows.
 
     Returns:
         by the cliques of two columns that are `told`; empty where nothing is known.
     """
-    columns = bins.columns
     if not len(lengths) or lengths.sum() <= 0:
         return {}
     (time,) = columns.of("time")
@@ -90,7 +93,7 @@ def told_in_time(bins: "Bins", lengths: NDArray[np.float64]) -> dict[Clique, Mea
     for place in columns.of("end", "previous"):
         if not is_told(columns, place, time):
             continue
-        own = bins.own_margin(place).masses
+        own = _masses(shapes[place], total)
         if columns[place].part == "end":
             table = np.outer(own, last / max(float(own[1:].sum()), 1e-300))
             table[0] = steps - last
@@ -98,7 +101,7 @@ def told_in_time(bins: "Bins", lengths: NDArray[np.float64]) -> dict[Clique, Mea
             table = np.outer(own, steps)
             table[-1] = 0.0
             table[:, 0] = np.where(np.arange(len(own)) == len(own) - 1, steps[0], 0.0)
-        wanted = (own, bins.own_margin(time).masses)
+        wanted = (own, _masses(shapes[time], total))
         for _ in range(_SWEEPS):
             for axis, masses in enumerate(wanted):
                 now = table.sum(axis=1 - axis)
@@ -107,10 +110,10 @@ def told_in_time(bins: "Bins", lengths: NDArray[np.float64]) -> dict[Clique, Mea
                 table = table * np.expand_dims(factor, 1 - axis)
         if table.sum() <= 0:  # noise has made lengths and times contradict each other
             continue
-        deviation = max(bins.shapes[i].deviation for i in (place, time))
+        deviation = max(shapes[i].deviation for i in (place, time))
         shares = table / table.sum()
         clique = (place, time) if place < time else (time, place)
-        counts = bins.total * (shares if place < time else shares.T)
+        counts = total * (shares if place < time else shares.T)
         found[clique] = Measured(clique, counts, deviation)
     return found
 
@@ -123,3 +126,7 @@ def is_told(columns: TableColumns, one: int, other: int) -> bool:
     if "time" not in parts:
         return False
     return "end" in parts or ("previous" in parts and parts["previous"].cells is None)
+
+
+def _masses(shape: ColumnShape, total: float) -> NDArray[np.float64]:
+    return np.asarray(shape.bin_masses * (total / shape.bin_masses.sum()))

@@ -183,13 +183,13 @@ def test_the_report_that_may_leave_knows_no_sensitive_row(
     folder = tmp_path / "run"
     shutil.copytree(finished.folder, folder)
     certificate = Certificate.model_validate_json(finished.certificate.read_text())
-    right = reports.sampled_rows
+    right = reports.shown_rows
 
     def moved(store: DatasetStore, dataset: str, *limit: int) -> Any:
         rows = right(store, dataset, *limit)
         return rows[: len(rows) // 2] + 0.5 if dataset == SENSITIVE else rows
 
-    monkeypatch.setattr(reports, "sampled_rows", moved)
+    monkeypatch.setattr(reports, "shown_rows", moved)
     with closing(Ledger(finished.ledger_url)) as ledger:
         reports.write_reports(
             finished.config,

@@ -14,8 +14,8 @@ from distributed_privrl.data.shards import shard_of
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import CountSpec, CountWorker
-from distributed_privrl.marginals.step_tables import step_columns
-from distributed_privrl.marginals.steps import Steps
+from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
+from distributed_privrl.marginals.steps import Steps, time_groups
 
 STATE, ACTION = Box(0, 3, (1,)), Discrete(2)
 
@@ -36,6 +36,24 @@ def few_columns(**changes: Any) -> TableColumns:
     """Return columns of an observation 0 .. 3, two actions, a reward of 0 or 1, and an end."""
     settings = {"next_observation": "absolute"} | changes
     return step_columns(STATE, ACTION, step_bounds(), **settings)
+
+
+def columns_of(*, difference: bool = False, longest: int = 12) -> TableColumns:
+    """Return columns of a trajectory's steps: an observation 0 .. 9, two actions, a reward."""
+    bounds = Bounds(
+        low=np.array([0.0, 0.0]),
+        high=np.array([9.0, 1.0]),
+        columns=("observation_0", "reward"),
+        step=np.array([1.0, 1.0]),
+    )
+    steps = step_columns(
+        Box(0, 9, (1,)),
+        Discrete(2),
+        bounds,
+        next_observation="difference" if difference else "absolute",
+        ends=3,
+    )
+    return trajectory_columns(steps, groups=time_groups(longest), previous=True, longest=longest)
 
 
 def steps_of(

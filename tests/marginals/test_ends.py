@@ -18,7 +18,7 @@ from distributed_privrl.marginals.steps import (
 from distributed_privrl.marginals.tables import JointCount
 from distributed_privrl.marginals.workload import workload
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
-from tests.marginals.test_rollout import columns_of
+from tests.marginals.rows import columns_of
 
 NOISE = 2.0 * UNIT_WEIGHT
 PEOPLE = 2000

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
 
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds
@@ -25,25 +24,9 @@ from distributed_privrl.marginals.steps import (
     time_starts,
 )
 from distributed_privrl.marginals.unit_sizes import UnitSizes
+from tests.marginals.rows import columns_of
 
 LONGEST = 12
-
-
-def columns_of(*, difference: bool = False, longest: int = LONGEST) -> TableColumns:
-    bounds = Bounds(
-        low=np.array([0.0, 0.0]),
-        high=np.array([9.0, 1.0]),
-        columns=("observation_0", "reward"),
-        step=np.array([1.0, 1.0]),
-    )
-    steps = step_columns(
-        Box(0, 9, (1,)),
-        Discrete(2),
-        bounds,
-        next_observation="difference" if difference else "absolute",
-        ends=3,
-    )
-    return trajectory_columns(steps, groups=time_groups(longest), previous=True, longest=longest)
 
 
 def model_of(columns: TableColumns, lengths: list[float] | None = None) -> TableModel:

@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -69,11 +70,11 @@ def a_count_measured_twice(patch: pytest.MonkeyPatch) -> None:
     """The count that was chosen last is measured again, for nothing."""
     right = MarginalsProgram._choose
 
-    def choose(self: Any, workers: Any, noise: Any, release: Any, count: int, *, tag: int) -> None:
-        right(self, workers, noise, release, count, tag=tag)
+    def choose(self: Any, workers: Any, noise: Any, release: Any, step: int, *, tag: int) -> None:
+        right(self, workers, noise, release, step, tag=tag)
         clique = self._belief.tables[-1].clique
         flat = self._exact(workers, [clique])[clique].reshape(-1)
-        release.tables.release(flat, noise, tag=tag + count)
+        release.tables.release(flat, noise, tag=tag + self._spec.plan.counts[step - 1])
 
     patch.setattr(MarginalsProgram, "_choose", choose)
 
@@ -93,8 +94,12 @@ def one_more_step(patch: pytest.MonkeyPatch) -> None:
     """Each step chooses one count more than its entry states."""
     right = MarginalsProgram._choose
 
-    def choose(self: Any, workers: Any, noise: Any, release: Any, count: int, *, tag: int) -> None:
-        right(self, workers, noise, release, count + 1, tag=tag)
+    def choose(self: Any, workers: Any, noise: Any, release: Any, step: int, *, tag: int) -> None:
+        spec = self._spec
+        more = SimpleNamespace(counts=tuple(count + 1 for count in spec.plan.counts))
+        self._spec = replace(spec, plan=more)  # a plan itself refuses that
+        right(self, workers, noise, release, step, tag=tag)
+        self._spec = spec
 
     patch.setattr(MarginalsProgram, "_choose", choose)
 

@@ -154,14 +154,14 @@ def score_of_real_rows(patch: pytest.MonkeyPatch) -> None:
 
     def likeness(score: Any, config: Any, result: Any, store: Any) -> float:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(scores, "sampled_rows", _instead(score.to, config.data.sensitive))
+            inner.setattr(scores, "shown_rows", _instead(score.to, config.data.sensitive))
             return right(score, config, result, store)
 
     patch.setattr(scores, "_likeness", likeness)
 
 
 def _instead(one: str, other: str) -> Any:
-    sampled = scores.sampled_rows
+    sampled = scores.shown_rows
     return lambda store, dataset: sampled(store, other if dataset == one else dataset)
 
 
