@@ -286,8 +286,13 @@ def _schema(draft: Draft) -> list[str]:
             lines.append(f"  terminated: {_name(draft.terminated)}")
         else:
             lines += [
-                "  terminated: last  # each trajectory is complete; never: it goes on unseen, and",
-                "  # the action and reward of its last row are left out",
+                "  terminated: last  # each trajectory is complete; never: it goes on unseen"
+                + (", and" if draft.action or draft.rewarded else ""),
+                *(
+                    ["  # the action and reward of its last row are left out"]
+                    if draft.action or draft.rewarded
+                    else []
+                ),
             ]
     if draft.unit not in (None, TRANSITION, TRAJECTORY):
         lines.append(f"  unit: {_name(str(draft.unit))}  # what one person contributes")

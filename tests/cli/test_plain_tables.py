@@ -126,7 +126,12 @@ def test_what_learns_from_decisions_refuses_the_table(clinic):
     ("file", "old", "new", "said"),
     [
         ("bounds.yaml", "step: 1}", "step: 1}\nreward: [0, 1]", "reward is none in the schema"),
-        ("schema.yaml", "  pain: {type: number, whole: true}\n", "  none: {type: flag}\n", "none"),
+        (
+            "schema.yaml",
+            "  pain: {type: number, whole: true}\n",
+            "  none: {type: flag}\n",
+            "none is no observation",
+        ),
         ("schema.yaml", "kinds:", "spaces: {action: {type: box}}\nkinds:", "leave its space out"),
         (
             "config.yaml",
