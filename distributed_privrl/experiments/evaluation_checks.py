@@ -23,11 +23,15 @@ def check_agents_fit(
     """Check that agents can be trained on a dataset and run in an environment.
 
     Raises:
-        ConfigError: a trainer cannot use the actions; or there is no environment, it cannot be
-            made, or its observations and actions are not those of the dataset.
+        ConfigError: there are no actions or rewards, or a trainer cannot use them; or there is no
+            environment, it cannot be made, or its spaces are not those of the dataset.
     """
     if not trainers:
         return
+    if not (info.has_action and info.has_reward):
+        raise ConfigError(
+            f"{info.id} has no action or no reward, which agents learn from: add --trainers none"
+        )
     for trainer in trainers.values():
         check_trainer(trainer, info.action_space)
     if environment is None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -78,7 +78,7 @@ class TableColumns:
     observation_space: Space
     action_space: Space
     longest: int = 0
-    alike: float = 1.0
+    alike: float = field(default=1.0, repr=False)  # it follows from the settings of a run
     unused: frozenset[int] = frozenset()
     unit_sizes: UnitSizes | None = None
 

@@ -100,6 +100,12 @@ def test_a_trial_without_actions_and_rewards_keeps_what_its_arms_do(clinic):
             named |= {metric.get("explanation", "") for metric in section["metrics"]}
             assert not {"action", "reward", "column action", "column reward"} & named
             assert not any("return" in name for name in named), section["title"]
+    judged = clinic.privrl("evaluate", "--synthetic", "trial-private-v0", "--out", "judged")
+    assert judged.exit_code == 2
+    assert "which agents learn from: add --trainers none" in judged.stderr
+    options = ("--synthetic", "trial-private-v0", "--out", "judged", "--trainers", "none")
+    judged = clinic.privrl("evaluate", *options)
+    assert judged.exit_code == 0, judged.output
     card = (clinic.datasets / "trial-private-v0" / "README.md").read_text()
     assert "whose action is always 0, for the table has none" in card
     assert "`reward`" not in card
