@@ -9,13 +9,17 @@ from benchmarks import harness
 from benchmarks.table_figures import FRESH, REAL
 
 SOURCES = (
-    "utility_tables_fleet_before",
+    "utility_tables_fleet",
+    "utility_tables_sepsis",
+    "utility_tables_mazes",
     "utility_tables_fleet_rounds",
+    "comparison",
     "utility_tables_fleet_pgm",
-    "utility_tables_icu_sepsis",
     "utility_tables_simulated",
 )
-"""Results whose cells count; where two have the same cell, the earlier in this order has it."""
+"""Results whose cells count, those of today's methods first; where two have the same cell, the
+earlier in this order has it. The last comparison has cells whose work folders are gone.
+"""
 
 Key = tuple[str, str, float | None, int]
 """Table, method, epsilon and seed of a cell."""
@@ -48,17 +52,22 @@ def stored_cells(
 
 def _rows(line: dict[str, Any], commit: str) -> Iterator[dict[str, Any]]:
     """Yield the cells of a line; its seconds and memory are medians of them."""
-    method, _, budget = line["cell"].partition(", ")
-    privacy = None if method in (REAL, FRESH) or budget == "no privacy" else budget.split()[1]
-    cost = {name: _leading(line[name]) for name in ("cpu s", "memory MB") if line[name] != "-"}
+    if "cell" in line:
+        method, _, budget = line["cell"].partition(", ")
+        private = method not in (REAL, FRESH) and budget != "no privacy"
+        privacy = budget.split()[1] if private else ""
+        costs = (("cpu s", line["cpu s"], 1), ("memory MB", line["memory MB"], 1))
+    else:  # of a comparison, whose blank lines have no runs
+        method, privacy, commit = line["method"], line["epsilon"], line["commits"]
+        costs = (("cpu s", line["CPU min"], 60), ("memory MB", line["MB"], 1))
     for seed, figures in line["runs"].items():
         yield {
             "table": line["table"],
             "method": method,
-            "epsilon": None if privacy is None else float(privacy),
+            "epsilon": float(privacy) if privacy else None,
             "seed": int(seed),
             "commit": commit,
-            **cost,
+            **{name: unit * _leading(text) for name, text, unit in costs if text not in ("-", "")},
             "figures": figures,
         }
 

@@ -78,13 +78,23 @@ def test_earlier_results_are_read_as_cells_each_once() -> None:
     keys = [key_of(cell) for cell in cells]
     assert len(keys) == len(set(keys))
     found = dict(zip(keys, cells, strict=True))
-    fleet = json.loads((RESULTS / "utility_tables_fleet_before.json").read_text())
+    fleet = json.loads((RESULTS / "utility_tables_fleet.json").read_text())
     line = next(one for one in fleet["cells"] if one["cell"] == "marginals, eps 10")
     one = found["fleet", "marginals", 10.0, 2]
     assert (one["figures"], one["commit"]) == (line["runs"]["2"], fleet["commit"])
     assert one["memory MB"] > 1000
     assert {"cpu s"} & set(found["fleet", "real", None, 0]) == set()
     assert list(stored_cells(["nobody"])) == []
+
+
+def test_a_comparison_s_lines_are_read_as_cells_and_blank_ones_have_none(tmp_path: Path) -> None:
+    wanted = [_cell("fresh real", None), *(_cell("pgm", 1.0, seed) for seed in (0, 1))]
+    wanted += [_cell("privsyn", 1.0), _cell("privsyn", 4.0)]
+    rows = [_row("fresh real", None, 0, marginal=0.9)]
+    rows += [_row("pgm", 1.0, seed, marginal=0.5 + seed) for seed in (0, 1)]
+    lines = {"commit": "later", "cells": result_of(wanted, rows).cells}
+    (tmp_path / "comparison.json").write_text(json.dumps(lines))
+    assert list(stored_cells(["comparison"], folder=tmp_path)) == rows
 
 
 @pytest.mark.drawn

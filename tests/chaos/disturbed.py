@@ -43,13 +43,17 @@ def disturb(place: Place, fault: Fault, share: float) -> Row:
             stack.enter_context(small_file_system(world / fault.place))
         struck = Struck(place.start(fault), world)
         code, hit = place.hold(struck.pid, fault, due), False
-        if code is None:
-            there: bool | None = False
+        while code is None:
             try:
                 there = fault.strike(struck)
-            finally:
+            except BaseException:
+                waited(struck.pid)
+                raise
+            if there is False:  # it ended meanwhile, and the next one is waited for
+                code = place.hold(struck.pid, fault, due)
+            else:
                 code = waited(struck.pid)
-                hit = there is not False and code in fault.codes  # else it had ended just before
+                hit = code in fault.codes  # else it had ended just before
         said = place.bench.log.read_text()
         _check_said(fault, code, said, begun=(place.run / "config.yaml").exists())
         if fault.gone:
@@ -74,8 +78,8 @@ def disturb(place: Place, fault: Fault, share: float) -> Row:
 
 
 def _check_said(fault: Fault, code: int, said: str, *, begun: bool) -> None:
-    if any(one in said for one in UNKNOWN):
-        raise BrokenError(f"{fault.name}: {said.strip()[-400:]}")
+    if unknown := [said.index(one) for one in UNKNOWN if one in said]:
+        raise BrokenError(f"{fault.name}: {said[max(0, min(unknown) - 200) :][:1600]}")
     spent = code in SPENT_CODES and SPENT in said
     if code not in (0, *fault.codes) and not spent:
         raise BrokenError(f"{fault.name}: exit {code}: {said.strip()[-400:]}")
