@@ -28,7 +28,7 @@ from distributed_privrl.cli import (
 )
 from distributed_privrl.cli.failures import INTERRUPTED_LINE, report_failure
 from distributed_privrl.cli.helptext import examples
-from distributed_privrl.cli.logs import lines_of_errors
+from distributed_privrl.cli.logs import lines_of_errors, warnings_told
 from distributed_privrl.core.errors import INTERRUPTED_EXIT_CODE
 from distributed_privrl.core.memory import forbid_core_dumps
 
@@ -55,6 +55,7 @@ class _OneLineGroup(TyperGroup):
             warnings.showwarning = _show_warning
             try:
                 stack.enter_context(lines_of_errors())
+                stack.enter_context(warnings_told())
                 code = super().main(
                     arguments,
                     prog_name,

@@ -7,6 +7,7 @@ private (PRIVACY.md, section 5). Whoever collects the lines should add none for 
 import contextlib
 import io
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -60,6 +61,31 @@ def lines_of_errors() -> Iterator[None]:
     finally:
         lines.finish()
         sys.stderr = before
+
+
+class _Told(logging.Handler):
+    """Writes a record as a line of standard error, whatever that is at the time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record with its level before it."""
+        level = "error" if record.levelno >= logging.ERROR else "warning"
+        with contextlib.suppress(ValueError, OSError):  # closed, or nobody reads it
+            sys.stderr.write(f"{level}: {self.format(record)}\n")
+
+
+@contextlib.contextmanager
+def warnings_told() -> Iterator[None]:
+    """Tell what is logged, from warnings on, in the words of other lines of the command line.
+
+    Libraries that find no handler install their own. It writes in another form, and to the standard
+    error of that moment, which may be closed when it is used again.
+    """
+    told, root = _Told(logging.WARNING), logging.getLogger()
+    root.addHandler(told)
+    try:
+        yield
+    finally:
+        root.removeHandler(told)
 
 
 class JsonLines(io.TextIOBase):

@@ -199,13 +199,11 @@ def _run(
 
 
 def _warn_of_release(config: "RunConfig", result: "RunResult") -> None:
-    from distributed_privrl.core.sensitive import Purpose
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.trajectory_reports import release_warnings
 
     if result.released in config.output.datasets:
-        metadata = DatasetStore().info(result.released).metadata.open(Purpose.RELEASED)
-        for warning in release_warnings(metadata):
+        for warning in release_warnings(DatasetStore().info(result.released)):
             typer.echo(f"warning: {warning}", err=True)
 
 

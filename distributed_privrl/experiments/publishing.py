@@ -172,9 +172,9 @@ class DatasetPublisher:
                 **about,
             )
             return
-        about["metadata"] |= release.facts()
         chunks = (kept_in_trajectories(chunk, stays) for chunk in release.chunks())
         self.store.write_trajectories(self.name, chunks, **about)
+        self.store.update_metadata(self.name, release.facts())
 
     def outputs(self) -> tuple[Output, ...]:
         """Return the hash of each data file, and of the metadata but for their certificate."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.labels import column_labels, shown_columns
 from distributed_privrl.data.layout import RowLayout
-from distributed_privrl.data.metadata import SEAM_KEY, SUPPORT_KEY, DatasetInfo
+from distributed_privrl.data.metadata import DRIFT_KEY, SEAM_KEY, SUPPORT_KEY, DatasetInfo
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments import maze_layout
@@ -19,6 +19,7 @@ from distributed_privrl.evaluation.autocorrelation import autocorrelation
 from distributed_privrl.evaluation.report import WHOLE_TRAJECTORIES, Metric, Section
 from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.experiments.comparison import is_maze
+from distributed_privrl.experiments.drift_report import drift_metrics, drift_verdict
 from distributed_privrl.experiments.samples import SHOWN_TRAJECTORIES, sampled_trajectories
 
 LAGS = 50
@@ -47,14 +48,22 @@ def share_terminated(trajectories: Trajectories) -> float:
     return float(trajectories.terminated[ends].mean()) if len(ends) else 0.0
 
 
-def release_warnings(metadata: Mapping[str, Any]) -> list[str]:
+def release_warnings(info: DatasetInfo) -> list[str]:
     """Return what a user must know of synthetic trajectories before using them, if anything.
 
     Args:
-        metadata: of the released dataset; its figures are post-processing.
+        info: of the released dataset; figures in its metadata are post-processing.
     """
-    said = (verdict(metadata.get(SEAM_KEY, {})), support_verdict(metadata.get(SUPPORT_KEY)))
-    return [text.strip() for text in said if text]
+    return [text.strip() for text in _verdicts(_said(info), info) if text]
+
+
+def _verdicts(said: Mapping[str, Any], info: DatasetInfo) -> tuple[str, ...]:
+    """Return what figures in a release's metadata say, each nothing where all is well."""
+    return (
+        verdict(said.get(SEAM_KEY, {})),
+        support_verdict(said.get(SUPPORT_KEY)),
+        drift_verdict(said.get(DRIFT_KEY, {}), info),
+    )
 
 
 def trajectory_sections(
@@ -104,18 +113,18 @@ def trajectory_sections(
                 "Paths of synthetic trajectories",
             )
         )
-    seams = source.then(lambda made: _said(store, made).get(SEAM_KEY, {}))
-    support = source.then(lambda made: _said(store, made).get(SUPPORT_KEY))
+    said = source.then(lambda made: _said(store.info(made)))
     return [
         Section(
             title=WHOLE_TRAJECTORIES,
             explanation="A trajectory is drawn in fragments, or steps, each after the last step of"
             " the one before it; two neighbouring steps then each hold the state"
-            " between them." + verdict(seams.content) + support_verdict(support.content),
+            " between them." + "".join(_verdicts(said.content, info)),
             metrics=[
                 *_trajectory_metrics(shown, numbers, told),
-                *_seam_metrics(seams),
-                *_support_metrics(support),
+                *_seam_metrics(said.then(lambda found: found.get(SEAM_KEY, {}))),
+                *_support_metrics(said.then(lambda found: found.get(SUPPORT_KEY))),
+                *drift_metrics(said.then(lambda found: found.get(DRIFT_KEY, {})), info),
             ],
             figures=figures,
         )
@@ -126,9 +135,9 @@ def _some_of_each(store: DatasetStore, datasets: Mapping[str, str]) -> dict[str,
     return {name: sampled_trajectories(store, dataset) for name, dataset in datasets.items()}
 
 
-def _said(store: DatasetStore, dataset: str) -> Mapping[str, Any]:
+def _said(info: DatasetInfo) -> Mapping[str, Any]:
     """Return what a dataset that a run made says of itself; it is what its rows are."""
-    return store.info(dataset).metadata.open(Purpose.RELEASED)
+    return info.metadata.open(Purpose.RELEASED)
 
 
 def _means(numbers: NDArray[np.float64]) -> list[float]:

@@ -39,13 +39,25 @@ class Crowd:
         columns = self.model.columns
         return max([columns[unit].size for unit in columns.of("unit")], default=1)
 
+    @property
+    def class_weights(self) -> NDArray[np.float64]:
+        """What rows of each class of units weigh together as they are counted, ``(K,)``."""
+        for unit in self.model.columns.of("unit"):
+            masses = self.model.shapes[unit].bin_masses
+            return np.asarray(masses / masses.sum(), np.float64)
+        return np.ones(1)
+
+    def units_of(self, rows: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return the class of the unit of each row ``(N, V)``."""
+        found = np.zeros(len(rows), np.int64)
+        for unit in self.model.columns.of("unit"):
+            found += rows[:, unit]
+        return found
+
     def kinds(self, rows: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return the time and the class of the unit of each row ``(N, V)``, as one number."""
-        columns = self.model.columns
-        found = rows[:, columns.of("time")[0]].astype(np.int64) * self.classes
-        for unit in columns.of("unit"):
-            found += rows[:, unit]
-        return np.asarray(found)
+        (time,) = self.model.columns.of("time")
+        return rows[:, time].astype(np.int64) * self.classes + self.units_of(rows)
 
     @property
     def kind_shares(self) -> NDArray[np.float64]:
@@ -59,9 +71,7 @@ class Crowd:
         return {place: self._shares(self.rows[:, place], sizes[place]) for place in places}
 
     def _shares(self, found: NDArray[np.integer], size: int) -> NDArray[np.float64]:
-        weights = np.ones(len(self.rows))
-        for unit in self.model.columns.of("unit"):
-            weights = self.model.shapes[unit].bin_masses[self.rows[:, unit]]
+        weights = self.class_weights[self.units_of(self.rows)]
         counts = np.bincount(found, weights=weights / weights.sum(), minlength=size)
         return counts.astype(np.float64)
 

@@ -17,6 +17,7 @@ from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.crowd import Crowd
 from distributed_privrl.marginals.drawer import Drawer, drawing_order
 from distributed_privrl.marginals.drawing import TableModel
+from distributed_privrl.marginals.drift import Drift
 from distributed_privrl.marginals.steps import length_starts, time_starts
 
 _LEAST = 1e-6
@@ -77,14 +78,16 @@ class Rollout:
         *,
         told: Callable[[int], None] = lambda _: None,
     ) -> Trajectories:
-        """Return ``count`` trajectories.
+        """Return ``count`` trajectories, which `drift` counts.
 
         Args:
             count: of trajectories.
             random: public.
             told: how many of the longest ones' steps are drawn.
         """
-        return self._walk(count, random, *self._balance, told)
+        balance = self._balance
+        self.drift.begin(count)
+        return self._walk(count, random, *balance, told)
 
     def _walk(
         self,
@@ -107,6 +110,8 @@ class Rollout:
             numbers = self._step(time, bins, scores, before, random, odds, firsts)
             if on_trial:
                 firsts.see(self._crowd.kinds(bins), places, bins)
+            else:
+                self.drift.see(bins)
             steps = columns.transitions(numbers)
             last = time == self.longest - 1
             truncated = (steps.truncated | last) & ~steps.terminated
@@ -200,6 +205,11 @@ class Rollout:
     @cached_property
     def _crowd(self) -> Crowd:
         return Crowd(self.model)
+
+    @cached_property
+    def drift(self) -> Drift:
+        """How all steps that were drawn differ from the model's rows."""
+        return Drift(self._crowd)
 
     @cached_property
     def _balance(self) -> tuple[Odds, FirstStates]:

@@ -94,7 +94,8 @@ class SyntheticTrajectories:
 
     Args:
         chunks: makes the trajectories, chunk by chunk, in raw units.
-        facts: figures about them for the dataset's metadata, JSON values, as public as they are.
+        facts: figures about them for the dataset's metadata, JSON values, as public as they are;
+            asked for once all chunks are drawn.
     """
 
     chunks: Callable[[], Iterable[Trajectories]]

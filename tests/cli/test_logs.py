@@ -2,14 +2,17 @@
 
 import io
 import json
+import logging
+import sys
 from pathlib import Path
 
+import absl.logging
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from distributed_privrl.cli.app import app
-from distributed_privrl.cli.logs import JsonLines
+from distributed_privrl.cli.logs import JsonLines, warnings_told
 from distributed_privrl.cli.progress import PlainProgress
 from tests.worlds import grid
 
@@ -35,6 +38,28 @@ def test_each_line_is_an_object_of_its_level() -> None:
         {"level": "info", "stage": "a"},
         {"level": "error", "message": "no"},
     ]
+
+
+def test_what_is_logged_is_a_line_of_todays_standard_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A library that finds no handler keeps the stream of its first warning, closed or not."""
+    first, second, third = (io.StringIO() for _ in range(3))
+    root, logger = logging.getLogger(), logging.getLogger("distributed_privrl.runtime")
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(sys, "stderr", first)
+    with warnings_told():
+        absl.logging.warning("a library")
+        logger.info("a detail")
+        monkeypatch.setattr(sys, "stderr", second)
+        first.close()
+        logger.warning("worker %d died", 3)
+        logger.error("nothing goes on")
+        monkeypatch.setattr(sys, "stderr", third)
+        third.close()
+        logger.warning("nobody reads it")
+    assert second.getvalue() == "warning: worker 3 died\nerror: nothing goes on\n"
+    assert root.handlers == []
 
 
 def test_a_run_tells_of_itself_in_objects_without_times(

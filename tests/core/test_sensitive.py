@@ -21,7 +21,6 @@ OPENED = {
     ("cli/datasets.py", "collect", "OWNER"),
     ("cli/datasets.py", "import_table", "OWNER"),
     ("cli/drafting.py", "init", "OWNER"),  # on standard error, of the owner's command
-    ("cli/running.py", "_warn_of_release", "RELEASED"),
     ("data/importing.py", "from_table", "OWNER"),  # on standard error, of the owner's program
     ("data/metadata.py", "_mark", "CHECK"),  # public, a side, certified: who may use it
     ("data/metadata.py", "build_metadata", "STORAGE"),

@@ -76,7 +76,28 @@ def test_bytes_that_are_no_text_are_no_numbers(read, tmp_path):
     refused(read, tmp_path / "x.parquet", "'rewards' must hold numbers", extra=ITSELF)
 
 
-REPEATED = r"'/?x' has texts of \d+ bytes, with what is repeated"
+@pytest.mark.parametrize("role", ["unit", "trajectory"])
+def test_texts_that_are_no_text_are_refused(read, tmp_path, role):
+    """A file says that its bytes are texts, and they are none."""
+    raw = pa.array([b"ann", b"b\xec"], pa.binary())
+    names = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
+    pq.write_table(pa.table({**COLUMNS, "x": names}), tmp_path / "x.parquet")
+    message = "is no proper parquet file: .*UTF"
+    refused(read, tmp_path / "x.parquet", message, extra=f"{ITSELF}\n  {role}: x")
+
+
+def test_a_damaged_footer_does_not_end_the_process(read, tmp_path):
+    """Arrow throws what nobody catches where the levels of a column are not those of its kind."""
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({**COLUMNS, "x": ["ann", "bob"]}), path)
+    content = path.read_bytes()
+    optional, required = (b"\x25" + kind + b"\x18\x07rewards" for kind in (b"\x02", b"\x00"))
+    assert content.count(optional) == 1
+    path.write_bytes(content.replace(optional, required))
+    refused(read, path, "is no proper parquet file: .*histogram", extra=f"{ITSELF}\n  unit: x")
+
+
+REPEATED = r"'/?x'\]? has texts of \d+ bytes, with what is repeated"
 
 
 @pytest.mark.parametrize("role", ["unit", "trajectory"])

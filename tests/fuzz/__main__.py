@@ -1,7 +1,8 @@
 """Feed every door with changed bytes, into ``benchmarks/results/fuzz.md``: ``make fuzz``.
 
 For half of a door's time inputs are seeds with random changes. For the other half atheris chooses
-them by coverage. A process that dies is a finding, and another one goes on.
+them by coverage. A process that dies is a finding, and another one goes on. The row of a door where
+nothing was found is kept in the work folder, and the door is not fed again.
 """
 
 import argparse
@@ -13,14 +14,18 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import RESULTS, Result, machine, publish
+from benchmarks.cells import kept
+from benchmarks.harness import RESULTS, Result, commit, machine, publish
 from tests.fuzz.process import FOUND, INPUT
 from tests.fuzz.targets import ACCEPTED, TARGETS
 
 _COLUMNS = (
     *("seconds", "inputs", "accepted", "refused in one line", "defects", "processes that died"),
     "slowest input, s",
+    "commit",
 )
+
+ROW = "row.json"
 
 
 def fed(name: str, work: Path, *, seconds: float, seed: int, coverage: bool) -> dict[str, Any]:
@@ -66,7 +71,10 @@ def cell(name: str, work: Path, *, seconds: float, seed: int) -> dict[str, Any]:
     refused = inputs - outcomes[ACCEPTED] - outcomes["defect"]
     died = sum(len(half["dead"]) for half in halves)
     slowest = round(max(half["slowest"] for half in halves), 2)
-    figures = (round(seconds), inputs, outcomes[ACCEPTED], refused, len(defects), died, slowest)
+    figures = (
+        *(round(seconds), inputs, outcomes[ACCEPTED], refused, len(defects), died, slowest),
+        commit(),
+    )
     return {"door": name, **dict(zip(_COLUMNS, figures, strict=True))}
 
 
@@ -83,12 +91,22 @@ def main() -> None:
     cells = {name: _empty(name) for name in TARGETS if given.only in name}
     for name in cells:
         work = given.work.absolute() / name.replace(" ", "-")
-        cells[name] = cell(name, work, seconds=given.seconds, seed=given.seed)
-        done = [row for row in cells.values() if row["inputs"] != ""]
-        broken = sum(row["defects"] + row["processes that died"] for row in done)
+        row = work / ROW
+        cells[name] = kept(
+            row,
+            lambda name=name, work=work: cell(name, work, seconds=given.seconds, seed=given.seed),
+        )
+        if _broken(cells[name]):
+            row.unlink()
+        broken = sum(map(_broken, cells.values()))
         result = Result(cells=list(cells.values()), ratios={"broken": float(broken)})
         publish("fuzz", result, about, folder=None if given.no_save else RESULTS)
     sys.exit(bool(broken))
+
+
+def _broken(row: dict[str, Any]) -> int:
+    """Return how much was found at a door; nothing at one that was not fed yet."""
+    return int((row["defects"] or 0) + (row["processes that died"] or 0))
 
 
 def _empty(name: str) -> dict[str, Any]:

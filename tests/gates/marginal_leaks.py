@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from distributed_privrl.core.config import OutputConfig
-from distributed_privrl.data.metadata import CERTIFICATE_KEY, SEAM_KEY, SUPPORT_KEY
+from distributed_privrl.data.metadata import CERTIFICATE_KEY, DRIFT_KEY, SEAM_KEY, SUPPORT_KEY
 from distributed_privrl.experiments.cards import SYNTHETIC_KEY
 from distributed_privrl.experiments.publishing import RUN_KEY
 from tests.gates.leak_runs import Finished, figures_of, raw_rows, watched_run
@@ -13,7 +13,7 @@ from tests.worlds.rarities import DATASET, Rarities
 
 METADATA = {
     *("description", "algorithm_name", SYNTHETIC_KEY),
-    *(RUN_KEY, CERTIFICATE_KEY, SEAM_KEY, SUPPORT_KEY),
+    *(RUN_KEY, CERTIFICATE_KEY, DRIFT_KEY, SEAM_KEY, SUPPORT_KEY),
 }
 """What a released dataset may say of itself, beside its spaces, sizes and environment."""
 

@@ -57,6 +57,7 @@ SAID: dict[str, Any] = {
     "collection": {"recipe": "text", "seed": 1, "steps": 2, "options": {"speed": 1.5}},
     "seam_error": {"inside": 1.5, "at_seams": 2.5, "of_a_step": 3.5},
     "support": {"cells": 3, "visited": 4, "trajectories_outside": 5},
+    "drift": {"trajectories": 3, "columns": {"action": {"missed": 0.25, "by_chance": 0.125}}},
     "privrl_run": "text",
     "privacy_certificate": {"status": "text", "epsilon": 1.5, "stages": [{"units": 7}]},
     "split_of": ["text"],

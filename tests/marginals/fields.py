@@ -1,9 +1,12 @@
-"""A field over bins that is small enough for brute force."""
+"""A field over bins that is small enough for brute force, and a model without any relation."""
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.model import Field
+from distributed_privrl.marginals.shapes import column_shape
 
 SIZES = (2, 3, 2, 4)
 
@@ -25,3 +28,16 @@ def joint(field: Field) -> NDArray[np.float64]:
         logs = logs + values.reshape(shape)
     shares = np.exp(logs)
     return np.asarray(shares / shares.sum())
+
+
+def model_of(columns: TableColumns, lengths: list[float] | None = None) -> TableModel:
+    """Return a model without any relation: every bin is as likely as another."""
+    shapes = []
+    for column in columns.columns:
+        noisy = np.full(column.size + 0, 100.0)
+        own = columns[column.like] if column.like is not None else column
+        shapes.append(column_shape(own, noisy[: own.size], deviation=1.0, most_bins=64))
+    sizes = tuple(shape.size for shape in shapes)
+    counted = np.array([] if lengths is None else lengths, np.float64)
+    field = Field(sizes, {(i,): np.zeros(size) for i, size in enumerate(sizes)})
+    return TableModel(columns, tuple(shapes), {}, field, counted)

@@ -11,11 +11,9 @@ from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.marginals import balancing, rollout
 from distributed_privrl.marginals.column import Part
-from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.model import Field
 from distributed_privrl.marginals.rollout import Rollout, known_before
-from distributed_privrl.marginals.shapes import column_shape
 from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
 from distributed_privrl.marginals.steps import (
     cleaned_lengths,
@@ -24,22 +22,10 @@ from distributed_privrl.marginals.steps import (
     time_starts,
 )
 from distributed_privrl.marginals.unit_sizes import UnitSizes
+from tests.marginals.fields import model_of
 from tests.marginals.rows import columns_of
 
 LONGEST = 12
-
-
-def model_of(columns: TableColumns, lengths: list[float] | None = None) -> TableModel:
-    """Return a model without any relation: every bin is as likely as another."""
-    shapes = []
-    for column in columns.columns:
-        noisy = np.full(column.size + 0, 100.0)
-        own = columns[column.like] if column.like is not None else column
-        shapes.append(column_shape(own, noisy[: own.size], deviation=1.0, most_bins=64))
-    sizes = tuple(shape.size for shape in shapes)
-    counted = np.array([] if lengths is None else lengths, np.float64)
-    field = Field(sizes, {(i,): np.zeros(size) for i, size in enumerate(sizes)})
-    return TableModel(columns, tuple(shapes), {}, field, counted)
 
 
 def states(drawn: Trajectories, one: int) -> np.ndarray:

@@ -1,11 +1,13 @@
 """`marginals_j`: whole trajectories from noisy marginals of their steps."""
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
+from distributed_privrl.data.metadata import DRIFT_KEY
 from distributed_privrl.data.trajectories import TRANSITION, Trajectories
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.rollout import Rollout, known_before
@@ -63,16 +65,20 @@ class TrajectoryMarginalsMethod(MarginalsMethod):
     def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
         """Draw the synthetic trajectories."""
         config = self.config
+        rollout = functools.cache(lambda: Rollout(self.model(world, context), self._longest))
 
         def chunks() -> Iterator[Trajectories]:
-            return Rollout(self.model(world, context), self._longest).chunks(
+            return rollout().chunks(
                 config.output.size,
                 at_once=config.training.sampling.chunk_trajectories,
                 streams=Streams(config.seed).child(context.stream),
                 progress=context.progress,
             )
 
-        return Released(release=SyntheticTrajectories(chunks=chunks, facts=dict))
+        def facts() -> dict[str, Any]:
+            return {DRIFT_KEY: rollout().drift.facts()}
+
+        return Released(release=SyntheticTrajectories(chunks=chunks, facts=facts))
 
     @property
     def _longest(self) -> int:

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.metadata import DRIFT_KEY
 from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.experiments.registry import method_named
 from distributed_privrl.experiments.run import RunResult
+from distributed_privrl.experiments.trajectory_reports import trajectory_sections
 from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.attack import steps_of
 from distributed_privrl.marginals.columns import TableColumns
@@ -26,6 +29,7 @@ from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.stages.context import RunContext
 from tests.marginals.programs import remembered
 from tests.worlds import walks
+from tests.worlds.opened import opened
 from tests.worlds.world import World
 
 
@@ -78,6 +82,15 @@ def test_a_run_is_certified_and_its_trajectories_are_whole(place: World, result:
     assert drawn.lengths.max() <= 24
     last = drawn.offsets[1:] - 1
     assert (drawn.terminated | drawn.truncated)[last].all()
+
+
+def test_a_release_says_how_far_its_steps_drift(place: World, result: RunResult) -> None:
+    drift = opened(place.store.info(str(result.released)).metadata)[DRIFT_KEY]
+    assert drift["trajectories"] == 300
+    assert {"observation_0", "action_0"} <= set(drift["columns"])
+    (section,) = trajectory_sections(place.store, Sourced.private(str(result.released)), {}, None)
+    values = {one.name: one.value for one in section.metrics}
+    assert values["largest drift"] == max(one["missed"] for one in drift["columns"].values())
 
 
 def test_lengths_are_about_those_of_the_walks(place: World, result: RunResult) -> None:

@@ -1,6 +1,7 @@
 """PrivORL-j: a unit is a trajectory, its fragments are its own, and trajectories end."""
 
 import json
+import types
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.sensitive import Sensitive
 from distributed_privrl.data.metadata import SEAM_KEY
 from distributed_privrl.data.shards import EncodedShard, ShardRef
 from distributed_privrl.data.store import DatasetStore
@@ -225,4 +227,5 @@ def test_an_episode_less_changes_no_others_fragments(tmp_path: Path) -> None:
 )
 def test_a_report_says_that_steps_do_not_join(errors: dict[str, Any], joined: bool) -> None:
     assert ("STEPS DO NOT JOIN" in verdict(errors)) is not joined
-    assert bool(release_warnings({"seam_error": errors})) is not joined
+    info: Any = types.SimpleNamespace(metadata=Sensitive({"seam_error": errors}))
+    assert bool(release_warnings(info)) is not joined

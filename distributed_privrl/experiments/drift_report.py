@@ -1,0 +1,71 @@
+"""What a report says of how steps of synthetic trajectories drift away from what was counted."""
+
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Any
+
+from distributed_privrl.data.metadata import DatasetInfo
+from distributed_privrl.evaluation.report import Metric
+from distributed_privrl.evaluation.source import Sourced
+from distributed_privrl.experiments.counted_section import column_in_words
+
+DRIFTS = 0.1
+"""Share of all steps that lies elsewhere than counted, beyond chance, from which it is told."""
+_NAMED = 5
+"""Columns that are named at most."""
+
+Drift = Mapping[str, Any]
+"""`marginals.drift.Drift.facts`; empty where the method or its version tells nothing."""
+
+
+def drifting_columns(drift: Drift, info: DatasetInfo) -> dict[str, float]:
+    """Return the share of steps that lies elsewhere than counted, by column, the largest first.
+
+    Args:
+        drift: of a release.
+        info: of the release, whose columns have the names that their owner gave them.
+    """
+    missed = {
+        name: found["missed"]
+        for name, found in drift.get("columns", {}).items()
+        if found["missed"] > DRIFTS + found["by_chance"]
+    }
+    ordered = sorted(missed, key=missed.__getitem__, reverse=True)
+    return {column_in_words(name, info): missed[name] for name in ordered}
+
+
+def drift_verdict(drift: Drift, info: DatasetInfo) -> str:
+    """Return what is to be said of trajectories that drift; else nothing."""
+    found = drifting_columns(drift, info)
+    if not found:
+        return ""
+    named = ", ".join(f"{name} ({share:.2f})" for name, share in list(found.items())[:_NAMED])
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return (
+        f" STEPS DRIFT: all steps together lie elsewhere than the rows that were counted, in"
+        f" {named}{more}; a share of all steps is in brackets. The noise has left too little of how"
+        " a step leads to the next one: declare columns that a person keeps as lasting, take fewer"
+        " columns or more of epsilon, or method marginals, if rows that stand alone are enough."
+    )
+
+
+def drift_metrics(drift: Sourced[Drift], info: DatasetInfo) -> list[Metric]:
+    """Return the largest miss, and those that are told of."""
+    if not drift.content.get("columns"):
+        return []
+
+    def largest(found: Drift) -> float:
+        return max(float(one["missed"]) for one in found["columns"].values())
+
+    metrics = [
+        Metric(
+            name="largest drift",
+            value=drift.value(largest),
+            explanation="of a column: the share of all steps that lies in other parts of it than"
+            " the model of a step has it, which was made from the counts alone",
+        )
+    ]
+    told = drift.then(lambda found: drifting_columns(found, info))
+    for name in list(told.content)[:_NAMED]:
+        metrics.append(Metric(name=f"drift of {name}", value=told.value(itemgetter(name))))
+    return metrics
