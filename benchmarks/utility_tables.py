@@ -297,6 +297,8 @@ def _parsed(command: Command, arguments: Sequence[str] | None) -> argparse.Names
     parser.add_argument("--save", action="store_true", help="the same, in benchmarks/results")
     options = parser.parse_args(arguments)
     options.scale = "quick" if options.quick else "full"
+    if options.kept:  # a process a cell takes seconds to begin, and reads a file
+        options.parallel = 1
     for method in options.methods:
         try:
             check_available(method)
