@@ -17,7 +17,8 @@ from typing import Any
 
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.progress import silent
-from tests.gates.leaks import Secrets, scan_contents
+from tests.gates.leak_secrets import Secrets
+from tests.gates.leaks import scan_contents
 from tests.gates.metadata import Case, Sought
 
 PAGE = 4096

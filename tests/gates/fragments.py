@@ -29,16 +29,15 @@ class Fragments:
     def found_in(self, content: bytes) -> str | None:
         """Return what one of them is that ``content`` holds; None: it holds none."""
         likely = [*self._short]
-        if len(self._heads):
-            for head in words_in(content, self._heads):
-                likely += self._long[head.tobytes()]
+        for head in words_in(content, self._heads):
+            likely += self._long[head.tobytes()]
         return next((what for what, fragment in likely if fragment in content), None)
 
 
 def words_in(content: bytes, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return those of ``words``, which are sorted, that lie in ``content``, aligned or not."""
     found = [np.empty(0, np.uint64)]
-    for offset in range(min(8, len(content))):
+    for offset in range(min(8, len(content)) if len(words) else 0):
         held = np.frombuffer(content, np.uint64, (len(content) - offset) // 8, offset)
         places = np.searchsorted(words, held).clip(max=len(words) - 1)
         found.append(held[words[places] == held])

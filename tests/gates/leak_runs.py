@@ -14,7 +14,8 @@ from distributed_privrl.experiments import samples
 from distributed_privrl.rounds.server import ServerSpec
 from distributed_privrl.rounds.worker import WorkerSpec
 from distributed_privrl.stages.coding import public_encoder
-from tests.gates.leaks import Secrets, logged
+from tests.gates.leak_secrets import Secrets
+from tests.gates.leaks import logged
 from tests.worlds.sending import SendingExecutor
 from tests.worlds.watching import watch
 from tests.worlds.world import World

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRANSITION
 from distributed_privrl.experiments.run import RunResult
-from tests.gates.leaks import TEXTS, holds_words, logged, neighbours
+from tests.gates.leak_secrets import neighbours
+from tests.gates.leaks import TEXTS, holds_words, logged
 
 OURS = "distributed_privrl"
 STRUCTURE = {

@@ -27,7 +27,8 @@ from distributed_privrl.stages.coding import public_encoder
 from distributed_privrl.stages.round_plan import FEWEST_BLOCKS
 from tests.gates.fragments import Fragments
 from tests.gates.leak_runs import Finished, figures_of, rows_of, watched_run
-from tests.gates.leaks import Secrets, scan, scan_metadata
+from tests.gates.leak_secrets import Secrets
+from tests.gates.leaks import scan, scan_metadata
 from tests.gates.marginal_leaks import METADATA
 from tests.worlds.mazes import maze_store
 from tests.worlds.opened import opened

@@ -13,7 +13,8 @@ from distributed_privrl.experiments import reports
 from distributed_privrl.marginals import belief
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from tests.gates.leak_runs import Finished
-from tests.gates.leaks import Secrets, scan, scan_metadata
+from tests.gates.leak_secrets import Secrets
+from tests.gates.leaks import scan, scan_metadata
 from tests.gates.marginal_leaks import METADATA, gate_nothing_leaves, rare_run
 from tests.gates.metadata import write_words
 from tests.marginals.programs import chained

@@ -20,7 +20,8 @@ from distributed_privrl.privacy.ledger import entry_secrets
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from tests.gates.around_ray import ASKED, NOT_ASKED, Dashboard, Surroundings, routes_of_ray
 from tests.gates.leak_runs import raw_rows
-from tests.gates.leaks import Secrets, scan_contents
+from tests.gates.leak_secrets import Secrets
+from tests.gates.leaks import scan_contents
 from tests.gates.metadata import Canaries, plant
 from tests.runtime.heads import dashboard_beside
 from tests.worlds.intake import (

@@ -5,7 +5,7 @@ from typing import Any
 
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.methods.policy_value.config import PolicyValueConfig
-from tests.gates.leaks import Secrets
+from tests.gates.leak_secrets import Secrets
 from tests.worlds.certified import certify
 from tests.worlds.overrides import changed, parsed
 from tests.worlds.rarities import DATASET, DECLARED, SPACES, planted, stays

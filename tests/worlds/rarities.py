@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Discrete
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.experiments.registry import parse_config
-from tests.gates.leaks import Secrets
+from tests.gates.leak_secrets import Secrets
 from tests.worlds.overrides import changed
 from tests.worlds.world import World
 
@@ -68,11 +68,9 @@ def stays(seed: int = 3, *, rare: bool = True) -> Trajectories:
     )
 
 
-def planted(recorded: Trajectories) -> dict[str, float]:
-    """Return the numbers that are to be found nowhere, by what they are."""
+def people(recorded: Trajectories) -> dict[str, float]:
+    """Return ids and exact numbers of people, stays and days, by what they are."""
     return {
-        "the largest number": LARGEST,
-        "a number beyond its bounds": BEYOND,
         "a rare reward": RARE_REWARD,
         "the first patient's id": FIRST_ID,
         "the last patient's id": FIRST_ID + 13 * (PATIENTS - 1),
@@ -81,6 +79,12 @@ def planted(recorded: Trajectories) -> dict[str, float]:
         "the number of days": len(recorded.rewards),
         "the number of stays that terminate": int(recorded.terminated.sum()),
     }
+
+
+def planted(recorded: Trajectories) -> dict[str, float]:
+    """Return the numbers that are to be found nowhere, by what they are."""
+    numbers = {"the largest number": LARGEST, "a number beyond its bounds": BEYOND}
+    return {**numbers, **people(recorded)}
 
 
 MEASURES: dict[str, Any] = {

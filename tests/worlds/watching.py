@@ -13,14 +13,19 @@ from distributed_privrl.marginals.counting import CountWorker
 from distributed_privrl.methods.policy_value import program as value_program
 from distributed_privrl.methods.policy_value.program import SumWorker
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate
+from distributed_privrl.methods.value_iteration.counts import CountWorker as VisitWorker
+from distributed_privrl.methods.value_iteration.counts import StepCounts
+from distributed_privrl.methods.value_iteration.statistics import StatisticsWorker
+from distributed_privrl.methods.value_iteration.tabular import TabularProgram
 from distributed_privrl.privacy import noise
 from distributed_privrl.privacy.choosing import SecureChooser
+from distributed_privrl.privacy.exact_releases import DiscreteGaussianRelease
 from distributed_privrl.privacy.ledger import entry_secrets
 from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.privacy.sampling import SlotCoins
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
-from tests.gates.leaks import Secrets
+from tests.gates.leak_secrets import Secrets
 
 
 def spy(
@@ -74,6 +79,31 @@ def watch(patch: pytest.MonkeyPatch, secrets: Secrets, seen: dict[str, list[Any]
     spy(patch, SecureChooser, choose, scored)
     spy(patch, worker, "__init__", lambda _, __, spec: seen["workers"].append(spec))
     spy(patch, server, "__init__", lambda _, __, spec: seen["servers"].append(spec))
+    _watch_statistics(patch, secrets)
+
+
+def _watch_statistics(patch: pytest.MonkeyPatch, secrets: Secrets) -> None:
+    """Note down what value iteration counts and sums: by worker, and of everybody in visits."""
+    counts = secrets.counts
+
+    def counted(result: StepCounts, *_: Any) -> None:
+        secrets.positions.extend((result.cells.copy(), result.pairs.copy()))
+        counts.extend((result.counts.copy(), result.reward_sums.copy()))
+
+    def visits(result: NDArray[np.int64], program: TabularProgram, *_: Any) -> None:
+        layout = program.settings.layout
+        exact = result * program.settings.unit
+        counts.append(exact[: layout.pairs * (layout.successors + 1)].astype(np.int64))
+
+    spy(patch, VisitWorker, "counts", counted)
+    spy(patch, TabularProgram, "_summed", visits)
+    for name in ("variance_statistics", "value_statistics"):
+        spy(patch, StatisticsWorker, name, lambda result, *_: counts.extend(map(np.copy, result)))
+
+    def given(_: Any, release: DiscreteGaussianRelease, steps: NDArray[np.int64], *__: Any) -> None:
+        secrets.learned.append(steps * release.lattice)
+
+    spy(patch, DiscreteGaussianRelease, "release", given)
 
 
 class Watched:

@@ -35,7 +35,7 @@ from distributed_privrl.privacy.units import Relation
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds.worker import WorkerSpec
 from tests.gates import leaks
-from tests.gates.leaks import Secrets
+from tests.gates.leak_secrets import Secrets
 from tests.worlds.crowd import DATASET, EXPERTS, TRAJECTORIES, Crowd, config
 from tests.worlds.opened import opened
 from tests.worlds.swings import files_outside_private

@@ -39,7 +39,7 @@ from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.verification import verify_certificate
 from tests.docs.pages import ROOT, fences
 from tests.gates import leaks
-from tests.gates.leaks import Secrets
+from tests.gates.leak_secrets import Secrets
 from tests.gates.primorl import assert_runs_as_certified
 from tests.worlds.answers import answer
 from tests.worlds.swings import (
