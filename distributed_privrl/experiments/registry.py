@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import reprlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -80,14 +81,14 @@ def method_named(name: object) -> Method:
     Raises:
         ConfigError: there is none, or its package cannot make it.
     """
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         known = ", ".join(METHODS) or "none is: reinstall distributed_privrl (make dev)"
-        raise ConfigError(f"method {name!r} is not installed: choose one of {known}")
-    make = METHODS[str(name)]
+        raise ConfigError(f"method {reprlib.repr(name)} is not installed: choose one of {known}")
+    make = METHODS[name]
     try:
         return make()
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        offered = " ".join(package_of(str(name)) or ("an unknown package",))
+        offered = " ".join(package_of(name) or ("an unknown package",))
         raise ConfigError(f"method {name!r} of {offered} cannot be made: {error}") from error
 
 

@@ -1,5 +1,6 @@
 """Some of what ``make fuzz`` does for minutes, in seconds, and inputs that once were defects."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,14 @@ def test_metadata_that_are_not_utf_8_are_refused(tmp_path: Path) -> None:
     assert (
         TARGETS["minari metadata"](tmp_path).outcome(b'{"total_steps": "\xff"}') == "StorageError"
     )
+
+
+@pytest.mark.parametrize("method", [b"{a: b}", b"[marginals]", b"3", b"null", b"''"])
+def test_a_method_that_is_no_name_is_refused(method: bytes, tmp_path: Path) -> None:
+    target = TARGETS["configuration"](tmp_path)
+    changed = [re.sub(rb"(?m)^method: *\w+", b"method: " + method, one) for one in target.seeds]
+    assert changed != list(target.seeds)
+    assert {target.outcome(content) for content in changed} == {"ConfigError"}
 
 
 @pytest.mark.parametrize(
