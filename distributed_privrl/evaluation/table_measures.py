@@ -98,6 +98,26 @@ def gaps(
     }
 
 
+def spread_over(column: pd.Series, times: pd.Series) -> float:
+    """Return how the spread of a number changes with time, in [-1, 1].
+
+    It is Spearman's correlation of time with a number's distance from the median of its time, so
+    that it does not see how the number itself changes.
+
+    Args:
+        column: ``(N,)`` numbers.
+        times: ``(N,)`` of each of them.
+
+    Example:
+        >>> times = pd.Series([0.0, 0.0, 0.0, 1.0, 1.0, 1.0])
+        >>> round(spread_over(pd.Series([4.0, 5.0, 6.0, 1.0, 9.0, 17.0]), times), 2)
+        0.41
+    """
+    numbers = column.astype(np.float64)
+    away = (numbers - numbers.groupby(times.to_numpy()).transform("median")).abs()
+    return association(away, times.astype(np.float64))
+
+
 def associations(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
     """Return `association` of each pair of columns, by their names.
 

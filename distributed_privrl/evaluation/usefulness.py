@@ -33,7 +33,12 @@ from distributed_privrl.evaluation.rare_events import (
     vanished,
 )
 from distributed_privrl.evaluation.relations import is_lost
-from distributed_privrl.evaluation.table_measures import association, associations, marginal
+from distributed_privrl.evaluation.table_measures import (
+    association,
+    associations,
+    marginal,
+    spread_over,
+)
 from distributed_privrl.evaluation.terms import Terms, terms_of
 from distributed_privrl.evaluation.two_sample import two_sample_areas
 
@@ -74,7 +79,8 @@ class Usefulness:
             trajectories, of a column and `TIME`, too.
         rules: that hold in the real rows, with the shares of rows that keep to them.
         over_time: differences of what a step has to do with the next one: associations of a column
-            with itself, and shares of steps that keep its value.
+            with itself, and shares of steps that keep its value; and of how the spread of a number
+            changes with `TIME`.
         taught: shares of reward, next state and end that state and action explain; 1 is the best.
         chosen: shares of actions that the state explains.
         events: shares of rows, of rare values.
@@ -313,7 +319,7 @@ def _related(rows: Rows, *, names: list[str]) -> dict[str, float]:
 
 
 def _over_time(rows: Rows) -> dict[str, float]:
-    """Return what each column of a step has to do with the same one of the next step."""
+    """Return what a column has to do with itself a step later, and how its spread changes."""
     found = {}
     steps = {
         now: (rows.frame[now], rows.frame[after])
@@ -333,6 +339,13 @@ def _over_time(rows: Rows) -> dict[str, float]:
             found[f"{name} and the next step's go together"] = association(one, other)
             kept = one[known].to_numpy() == other[known].to_numpy()
             found[f"often {name} stays"] = float(np.mean(kept))
+    if TIME in rows.frame:
+        for name in rows.own:
+            column = rows.frame[name]
+            if name != TIME and not is_category(column) and column.nunique() > 1:
+                found[f"widely {name} varies among trajectories"] = spread_over(
+                    column, rows.frame[TIME]
+                )
     return found
 
 

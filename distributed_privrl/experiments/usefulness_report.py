@@ -356,7 +356,9 @@ def _over_time(found: Usefulness) -> Section:
     return Section(
         title="From one step to the next",
         explanation="Difference of how strongly a column goes together with itself one step later,"
-        " and of the share of steps that keep its value." + _by(found),
+        " of the share of steps that keep its value, and of how the spread of a number changes"
+        " along trajectories: the correlation of its distance from the step's median with the step."
+        + _by(found),
         metrics=_metrics(found.over_time),
     )
 

@@ -154,6 +154,23 @@ def test_what_changes_with_time_is_judged_where_both_have_trajectories() -> None
     assert not any(module.TIME in one.name for one in judged(alone, REAL).pairs)
 
 
+def test_a_spread_that_grows_along_trajectories_is_judged() -> None:
+    """As wages do; the means of steps, which pairs judge, stay as they are."""
+    rng, times = np.random.default_rng(0), np.tile(np.arange(5.0), 400)
+    fanned = with_columns(REAL, gain=rng.normal(0, 1 + times))
+    flat = with_columns(REAL, gain=rng.normal(0, 3, len(times)))
+    name = "widely gain varies among trajectories"
+    found = judged(fanned, flat)
+    (one,) = [one for one in found.over_time if one.name == name]
+    assert one.real > 0.3 > 0.1 > abs(one.synthetic)
+    assert any(text.startswith(f"how {name} over time: 0.") for text in found.problems())
+    pairs = {one.name: one for one in found.pairs}
+    assert abs(pairs[f"gain and {module.TIME}"].real) < 0.1
+    assert not any(name in text for text in judged(fanned, fanned).problems())
+    alone = dataclasses.replace(fanned, ends=np.ones(len(fanned), bool))
+    assert not any(one.name == name for one in judged(alone, flat).over_time)
+
+
 def test_constants_are_left_out_and_gaps_are_no_error() -> None:
     made = clinic(400, 1)
     holes = np.arange(len(made)) % 3 == 0
