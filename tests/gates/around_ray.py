@@ -173,15 +173,17 @@ class Surroundings:
         return [path for path in sorted(self.session.rglob("*")) if path.is_file()]
 
 
-def gate_around_ray(case: Case, executor: Executor) -> None:
+def gate_around_ray(case: Case, executor: Executor, dashboard: "Dashboard | None" = None) -> None:
     """Nothing that a sensitive dataset is, or says of itself, lies around a run of it on Ray.
 
     Args:
         case: the run.
         executor: of workers on this process's Ray, which no run has to itself.
+        dashboard: of this Ray, asked while the run goes on and after it; None: there is none.
     """
-    sought, around = Sought.planted_in(case), Surroundings()
-    case.start(silent, executor)
+    sought, around = Sought.planted_in(case), Surroundings(dashboard)
+    with around.asked_again_and_again():
+        case.start(silent, executor)
     contents = list(around.contents())
     assert any(b"Worker" in content for _, content in contents), "nothing ran on Ray"
     told = {name: sorted(sought.found_in(name.encode() + content)) for name, content in contents}

@@ -23,7 +23,6 @@ from tests.gates.leak_runs import raw_rows
 from tests.gates.leak_secrets import Secrets
 from tests.gates.leaks import scan_contents
 from tests.gates.metadata import Canaries, plant
-from tests.runtime.heads import dashboard_beside
 from tests.worlds.intake import (
     DATASET,
     FIRST_UNIT,
@@ -96,14 +95,6 @@ def noted_secrets(secrets: Secrets) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entry_secrets, "os", types.SimpleNamespace(urandom=urandom))
         yield
-
-
-@pytest.fixture(scope="module")
-def dashboard(
-    tmp_path_factory: pytest.TempPathFactory, ray_executor: Executor
-) -> Iterator[Dashboard]:
-    with dashboard_beside(tmp_path_factory.mktemp("dashboard") / "log") as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

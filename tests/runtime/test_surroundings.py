@@ -12,7 +12,7 @@ import pytest
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.store import DatasetStore
-from tests.gates.around_ray import gate_around_ray
+from tests.gates.around_ray import Dashboard, gate_around_ray
 from tests.gates.metadata import Case, units_of
 from tests.gates.metadata_cases import CASES
 
@@ -22,6 +22,8 @@ ALIKE = {
     *("marginals", "pgm", "pre_pate_gan", "dprft", "vapvi"),
 }
 """Methods whose workers are of the same classes as another one's here, or are in tests beside."""
+IN_TESTS_OF_ITS_OWN = {"marginals"}
+"""Methods whose runs a dashboard is asked of in usual tests, `tests/runtime/test_marginals.py`."""
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,14 @@ def test_nothing_sensitive_lies_around_a_run_on_ray(
     method: str, case: Callable[[str], Case], ray_executor: Executor
 ) -> None:
     gate_around_ray(case(method), ray_executor)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [one for one in CASES if one not in IN_TESTS_OF_ITS_OWN])
+def test_nothing_sensitive_is_in_what_a_dashboard_answers(
+    method: str, case: Callable[[str], Case], ray_executor: Executor, dashboard: Dashboard
+) -> None:
+    gate_around_ray(case(method), ray_executor, dashboard)
 
 
 class Telling:
