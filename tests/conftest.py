@@ -8,6 +8,7 @@ import sys
 import time
 from base64 import b64decode
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -103,6 +104,20 @@ def quick_figures(request: pytest.FixtureRequest) -> Iterator[None]:
     """
     folder = request.path.relative_to(Path(__file__).parent).parts[0]
     with coarse_figures() if folder in COARSE else contextlib.nullcontext():
+        yield
+
+
+@pytest.fixture(scope="module")
+def few_canaries() -> Iterator[None]:
+    """A fifth of the canaries of audits: what a round tells is measured beside its own tests.
+
+    A round's work grows with their square.
+    """
+    from distributed_privrl.evaluation.canaries import canary_round
+    from distributed_privrl.experiments import audit
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(audit, "canary_round", partial(canary_round, canaries=4000))
         yield
 
 

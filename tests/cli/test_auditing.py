@@ -1,21 +1,10 @@
 import json
 import re
-from functools import partial
 
 import pytest
 
-from distributed_privrl.evaluation.canaries import canary_round
-from distributed_privrl.experiments import audit
-
 HELD_OUT = "clinic/others-v0"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_canaries():
-    """A fifth of the canaries: what a round of them tells is measured beside its own tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(audit, "canary_round", partial(canary_round, canaries=4000))
-        yield
+pytestmark = pytest.mark.usefixtures("few_canaries")
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,8 @@
 import json
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import ConfigError, StorageError, VerificationError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, Transitions
-from distributed_privrl.evaluation.canaries import CanaryRound, canary_round
+from distributed_privrl.evaluation.canaries import CanaryRound
 from distributed_privrl.evaluation.membership import Estimate, attack_figures
 from distributed_privrl.evaluation.method import Inspection
 from distributed_privrl.evaluation.one_run import Guesses
@@ -52,7 +51,8 @@ from tests.worlds.audited import BOUNDS, MEMBERS, OTHERS, Audited
 from tests.worlds.overrides import changed
 
 TUNED = Path(__file__).parents[2] / "tune_configs"
-ROWS, ROUNDS = 60, 400
+ROWS, ROUNDS = 60, 220
+pytestmark = pytest.mark.usefixtures("few_canaries")
 
 
 def rows(count: int, seed: int) -> Transitions:
@@ -94,8 +94,8 @@ def configuration(folder: Path, **changes: Any) -> RunConfig:
         "training": {
             "rounds": ROUNDS,
             "expected_batch_size": ROWS,
-            "noise_multiplicity": 4,
-            "optimiser": {"learning_rate": 4e-3, "ema_decay": 0.99},
+            "noise_multiplicity": 8,
+            "optimiser": {"learning_rate": 8e-3, "ema_decay": 0.98},
             "pretraining": {"steps": 0},
             "sampling": {"steps": 24, "churn": 0.0, "chunk_rows": 512},
         },
@@ -103,14 +103,6 @@ def configuration(folder: Path, **changes: Any) -> RunConfig:
         "runtime": {"workers": 1, "executor": "local"},
     }
     return parse_config(changed(values, changes), source="test")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_canaries() -> Iterator[None]:
-    """A fifth of the canaries: what a round of them tells is measured beside its own tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(audit_module, "canary_round", partial(canary_round, canaries=4000))
-        yield
 
 
 @pytest.fixture(scope="module")

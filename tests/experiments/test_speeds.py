@@ -1,15 +1,18 @@
 """How fast a machine is, and the minutes that plans make of it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from distributed_privrl.core.config import RunConfig
 from distributed_privrl.experiments import speed_probe, speeds
-from distributed_privrl.experiments.registry import load_config, plan_run
+from distributed_privrl.experiments.registry import load_config, parse_config, plan_run
 from distributed_privrl.marginals import belief
 from distributed_privrl.privacy.accounting import coarse_figures
 from distributed_privrl.stages.effort import Effort
 from tests.marginals.programs import chained
+from tests.worlds.overrides import changed
 
 CONFIGS = Path(__file__).parents[2] / "tune_configs"
 
@@ -68,6 +71,24 @@ def test_a_small_run_measures_a_machine(kept: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
     )
+    asked = speed_probe._config
+
+    def coarse(*given: Any) -> RunConfig:
+        values = asked(*given).model_dump(mode="json", by_alias=True, exclude_unset=True)
+        table = {"bins": 4, "cells": 200, "draws": 500}
+        return parse_config(
+            changed(
+                values,
+                {
+                    "training__pretraining__marginals__table": table,
+                    "training__pretraining__marginals__selection__tables": 2,
+                    "training__pretraining__marginals__rows": 500,
+                },
+            ),
+            source="a small measurement",
+        )
+
+    monkeypatch.setattr(speed_probe, "_config", coarse)
     small = {
         "ROUNDS": 3,
         "BATCH": 64,

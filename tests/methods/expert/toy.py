@@ -30,6 +30,8 @@ STEP = {  # (state, action): odds of states 0, 1 and END
     (1, 1): (0.1, 0.8, 0.1),
 }
 Law = Mapping[tuple[int, ...], float]
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(12)
+"""Of an integral over a panel from -1 to 1."""
 
 
 @dataclass(frozen=True)
@@ -265,10 +267,9 @@ def _stopping_in_the_limit(
     panel, wide = 3 * min(scale, queries), 36 * max(scale, queries)
     panels = np.arange(kinks.min() - wide, kinks.max() + wide + panel, panel)
     edges = np.unique(np.concatenate([kinks, panels]))
-    nodes, weights = np.polynomial.legendre.leggauss(12)
     half = np.diff(edges)[:, None] / 2
-    points = ((edges[:-1] + edges[1:])[:, None] / 2 + half * nodes).ravel()
-    density = (half * weights).ravel() * np.exp(-np.abs(points) / scale) / (2 * scale)
+    points = ((edges[:-1] + edges[1:])[:, None] / 2 + half * NODES).ravel()
+    density = (half * WEIGHTS).ravel() * np.exp(-np.abs(points) / scale) / (2 * scale)
     gaps = (mechanism.threshold + points[:, None] - counts) / queries
     tail = np.exp(-np.abs(gaps)) / 2
     return _stopped(density, np.where(gaps > 0, tail, 1 - tail), np.where(gaps > 0, 1 - tail, tail))

@@ -34,7 +34,10 @@ from tests.worlds.walks import (
 )
 
 EPISODES, LONGEST, ROUNDS = 16, 20, 60
-pytestmark = pytest.mark.timeout(900)  # two trainings, minutes on a busy machine
+pytestmark = [
+    pytest.mark.timeout(900),  # two trainings, minutes on a busy machine
+    pytest.mark.usefixtures("few_canaries"),
+]
 
 
 def configuration(bounds: Path, *, epsilon: float | None, output: str) -> PrivorlJConfig:
