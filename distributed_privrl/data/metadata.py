@@ -243,7 +243,7 @@ def read_values(folder: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(content))
     except (ValueError, TypeError, RecursionError) as error:
-        raise StorageError(f"{path} is damaged ({error}): restore it or write it again") from error
+        raise _damaged(folder, error) from error
 
 
 def stored_spaces(
@@ -274,9 +274,8 @@ def info_of(dataset: str, values: Mapping[str, Any], folder: Path) -> DatasetInf
 
     Raises:
         ConfigError: a data format or space that is not supported.
-        StorageError: a key is missing.
+        StorageError: a key is missing, or its value is of another kind.
     """
-    ours = values.get(_OURS, {})
     if values.get("data_format", "hdf5") != "hdf5":
         raise ConfigError(
             f"dataset {dataset!r} is stored as {values['data_format']}: write it with Minari's"
@@ -284,6 +283,7 @@ def info_of(dataset: str, values: Mapping[str, Any], folder: Path) -> DatasetInf
         )
     observation_space, action_space = stored_spaces(values, folder)
     try:
+        ours = values.get(_OURS, {})
         kind = ours.get("kind", "trajectories")
         trajectories = 0 if kind == "transitions" else int(values["total_episodes"])
         return DatasetInfo(
@@ -304,6 +304,13 @@ def info_of(dataset: str, values: Mapping[str, Any], folder: Path) -> DatasetInf
         )
     except KeyError as error:
         raise StorageError(f"{folder / FILE_NAME} lacks {error}: write the dataset again") from None
+    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        raise _damaged(folder, error) from error
+
+
+def _damaged(folder: Path, error: Exception) -> StorageError:
+    reason = " ".join(str(error).split())
+    return StorageError(f"{folder / FILE_NAME} is damaged ({reason}): restore it or write it again")
 
 
 def _declared(values: Any, folder: Path) -> DeclaredTable | None:

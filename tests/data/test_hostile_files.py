@@ -374,6 +374,34 @@ def test_metadata_that_are_none_are_refused(store, stored, text):
         store.read_trajectories("b-v0")
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"total_episodes": None},
+        {"total_steps": "many"},
+        {"total_steps": [8]},
+        {"total_steps": float("inf")},
+        {"distributed_privrl": [1]},
+        {"distributed_privrl": {"total_trajectories": None}},
+        {"distributed_privrl": {"total_trajectories": {}}},
+        {"env_spec": "{"},
+        {"env_spec": "[]"},
+        {"env_spec": 3},
+    ],
+    ids=str,
+)
+def test_metadata_of_other_kinds_are_refused(store, stored, values):
+    path = stored / "metadata.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+    if "env_spec" in values:
+        changed = json.loads(path.read_text())
+        changed["distributed_privrl"]["environment"] = None
+        path.write_text(json.dumps(changed))
+    with bounded(), pytest.raises(StorageError, match=r"metadata\.json is damaged") as caught:
+        store.info("b-v0")
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("kind", [*OUTSIDE, "sparse"])
 def test_a_file_of_episodes_reaches_nothing_outside_it(read, stored, tmp_path, kind):
     make = sparse((HUGE,)) if kind == "sparse" else OUTSIDE[kind][0](tmp_path)
