@@ -63,7 +63,7 @@ check: $(VENV)/.dev  ## format, lint, types, layers
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-test: $(VENV)/.dev  ## the tests, on three processes: some wait for Ray (about 12 minutes on 2 cores)
+test: $(VENV)/.dev  ## the tests, on three processes: some wait for Ray (20 to 30 minutes on 2 cores)
 	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 test-slow: $(VENV)/.dev  ## soak and statistical tests in full length
