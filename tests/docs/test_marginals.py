@@ -156,7 +156,7 @@ def test_where_the_hybrid_is_worse_than_rounds_alone_is_as_stored() -> None:
 
 
 def test_what_is_said_of_stays_and_months_is_as_stored() -> None:
-    stays, planes = cells("sepsis"), cells("fleet")
+    stays, planes = cells("sepsis"), cells("fleet_j")
     values = [
         median(runs(stays["icu_sepsis", f"marginals, eps {epsilon}"], "exact value"))
         for epsilon in ("10", "4", "1", "0.5")
@@ -164,10 +164,17 @@ def test_what_is_said_of_stays_and_months_is_as_stored() -> None:
     ten, four, one, half = (f"{value:.3f}"[1:] for value in values)
     assert four == one
     assert f"is worth {ten} at epsilon 10, {four} at 4 and 1 and {half} at .5, exactly" in PAGE
-    months = planes["fleet", "marginals_j, eps 4"]
-    median_flights, least, most = with_range(runs(months, "flights a month"))
-    told = f"at 4: {median_flights:.1f} flights ({least:.1f} .. {most:.1f}) where 8.8 are real"
-    assert told in PAGE
+    told = PAGE.partition("utility_tables_fleet_j.md`)")[2].partition("Before [lengths told]")[0]
+    for epsilon in ("4", "1"):
+        months = planes["fleet", f"marginals_j, eps {epsilon}"]
+        median_flights, least, most = with_range(runs(months, "flights a month"))
+        assert f"{median_flights:.1f} flights ({least:.1f} .. {most:.1f})" in told
+        values = with_range(runs(months, "correlation of delay and reward"))
+        shown = [f"{value:.2f}".replace("-0.", "-.") for value in values]
+        assert f"correlation {shown[0]} ({shown[1]} .. {shown[2]})" in told, epsilon
+        for measure, digits in (("area s, a, s'", 2), ("association gap", 3)):
+            value = f"{median(runs(months, measure)):.{digits}f}".removeprefix("0")
+            assert f"{measure.split()[0]} {value}" in told or f"gap {value}" in told, measure
 
 
 def test_what_the_fleet_s_counts_cost_is_measured() -> None:
