@@ -189,27 +189,64 @@ class Belief:
 
     def take(self, count: JointCount, noisy: NDArray[np.int64], deviation: float) -> None:
         """Take up a released count, and weight the rows that stand for the model by it."""
+        self.tables.append(
+            self._released(count, noisy, deviation, self.expected(count.clique), len(self.tables))
+        )
+        told = {one: measured.counts for one, measured in self._told.items()}
+        self._weights = raked(self._rows, self._weights, told | self._cleaned, self.bins.sizes)
+
+    def _released(
+        self,
+        count: JointCount,
+        noisy: NDArray[np.int64],
+        deviation: float,
+        expected: NDArray[np.float64],
+        place: int,
+    ) -> ReleasedTable:
+        """Return a joint count, cleaned by all that is known of its categories."""
         clique, bins = count.clique, self.bins
         shown = self._shown((clique, noisy, deviation))
         released = Released(
             noisy=noisy.astype(np.float64),
             deviation=deviation,
             total=bins.total,
-            expected=self.expected(clique),
+            expected=expected,
             margins=[bins.margin(i, shown.get(bins.counted_as(i))) for i in clique],
             ordered=bins.ordered(clique),
             maps=bins.maps(count),
         )
-        random = self._streams.numpy(f"cleaning/{len(self.tables)}")
-        found = cleaned(released, random)
-        self.tables.append(ReleasedTable(clique, count.parts, noisy, deviation, found))
-        told = {one: measured.counts for one, measured in self._told.items()}
-        self._weights = raked(self._rows, self._weights, told | self._cleaned, bins.sizes)
+        found = cleaned(released, self._streams.numpy(f"cleaning/{place}"))
+        return ReleasedTable(clique, count.parts, noisy, deviation, found)
+
+    def _clean_again(self) -> None:
+        """Clean joint counts anew that said nobody has a category which later ones have shown.
+
+        There it is expected as margins have it, and the rest as it was cleaned. Privacy: all of it
+        follows from released counts.
+        """
+        bins, shown = self.bins, self._shown()
+        for place, table in enumerate(self.tables):
+            late = np.zeros(table.cleaned.shape, np.bool_)
+            expected: NDArray[np.float64] = np.full(late.shape, bins.total)
+            for axis, i in enumerate(table.clique):
+                others = _but(axis, late.ndim)
+                masses = bins.margin(i, shown.get(bins.counted_as(i))).masses
+                expected = expected * np.expand_dims(masses / bins.total, others)
+                if not bins.ordered((i,))[0]:
+                    hidden = (masses > 0) & (table.cleaned.sum(axis=others) <= 0)
+                    late |= np.expand_dims(hidden, others)
+            if late.any():
+                expected = np.where(late, expected, table.cleaned)
+                expected *= bins.total / expected.sum()
+                self.tables[place] = self._released(
+                    table.count, table.noisy, table.deviation, expected, place
+                )
 
     def estimate(self, progress: Progress = silent) -> None:
         """Estimate the field of all that was released, and draw the rows that stand for it."""
         if self._fitted == len(self.tables) and len(self._rows):
             return
+        self._clean_again()
         bins = self.bins
         sizes, hidden, shown = bins.sizes, len(bins.hidden), self._shown()
         margins = [

@@ -153,6 +153,35 @@ def test_a_category_that_a_joint_count_shows_is_there() -> None:
         assert (again.expected((action,))[1] > 0.05 * again.bins.total) == is_there
 
 
+def test_a_category_that_a_later_count_shows_is_there_in_earlier_ones_too() -> None:
+    """The earlier count saw it too thinly to show it, and said that nobody has it."""
+    belief = believed(np.full(PEOPLE, 3), columns_of(longest=LONGEST), rows_per_unit=3)
+    columns = belief.bins.columns
+    (action, *_), (previous, *_), (end, *_) = (
+        columns.of(part) for part in ("action", "previous", "end")
+    )
+    own = belief.bins.shapes[action]
+    own.masses[:] = [own.masses.sum(), 0.0]  # as if noise had hidden the second
+    again = Belief(belief._spec, joint_deviation=4.0 * UNIT_WEIGHT, planned=2)
+    again._bins = belief.bins
+    again.estimate()
+    before = np.zeros(again.expected((action, previous)).shape)
+    before[0, 0], before[1, 0], before[1, 1] = 160.0, 15.0, 14.0
+    ends = np.zeros(again.expected((action, end)).shape)
+    ends[0, 0], ends[1, 0] = 160.0, 29.0
+    for other, counts in ((previous, before), (end, ends)):
+        noisy = np.rint(counts * UNIT_WEIGHT).astype(np.int64)
+        again.take(JointCount((action, other)), noisy, 4.0 * UNIT_WEIGHT)
+    assert again.tables[0].cleaned[1].sum() == 0
+    again.estimate()
+    found = again.tables[0].cleaned / again.bins.total
+    assert found[1].sum() > 0.1
+    assert found.sum() == pytest.approx(1.0)
+    kept = again.tables[0].cleaned
+    again._clean_again()
+    assert again.tables[0].cleaned is kept
+
+
 def test_trajectories_end_as_lengths_say() -> None:
     lengths = np.where(np.arange(PEOPLE) % 4, 2, LONGEST)
     belief = believed(lengths, columns_of(longest=LONGEST), rows_per_unit=4)
