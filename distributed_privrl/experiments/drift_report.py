@@ -28,10 +28,15 @@ def drifting_columns(drift: Drift, info: DatasetInfo) -> dict[str, float]:
     missed = {
         name: found["missed"]
         for name, found in drift.get("columns", {}).items()
-        if found["missed"] > DRIFTS + found["by_chance"]
+        if _excess(found) > DRIFTS
     }
     ordered = sorted(missed, key=missed.__getitem__, reverse=True)
     return {column_in_words(name, info): missed[name] for name in ordered}
+
+
+def _excess(found: Mapping[str, float]) -> float:
+    """Return how much more of a column is missed than by chance."""
+    return found["missed"] - found["by_chance"]
 
 
 def drift_verdict(drift: Drift, info: DatasetInfo) -> str:
@@ -50,19 +55,18 @@ def drift_verdict(drift: Drift, info: DatasetInfo) -> str:
 
 
 def drift_metrics(drift: Sourced[Drift], info: DatasetInfo) -> list[Metric]:
-    """Return the largest miss, and those that are told of."""
+    """Return the largest miss beside chance, and those that are told of."""
     if not drift.content.get("columns"):
         return []
 
-    def largest(found: Drift) -> float:
-        return max(float(one["missed"]) for one in found["columns"].values())
-
+    name = max(drift.content["columns"], key=lambda one: _excess(drift.content["columns"][one]))
     metrics = [
         Metric(
             name="largest drift",
-            value=drift.value(largest),
-            explanation="of a column: the share of all steps that lies in other parts of it than"
-            " the model of a step has it, which was made from the counts alone",
+            value=drift.value(lambda found: float(found["columns"][name]["missed"])),
+            explanation=f"of {column_in_words(name, info)}: the share of all steps that lies in"
+            " other parts of it than the model of a step has it, which was made from the counts"
+            f" alone. Chance would miss {drift.content['columns'][name]['by_chance']:.2g}",
         )
     ]
     told = drift.then(lambda found: drifting_columns(found, info))

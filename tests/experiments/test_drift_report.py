@@ -44,6 +44,15 @@ def test_nothing_is_said_where_steps_stay_or_nobody_counted(info: Any) -> None:
     assert drift_metrics(Sourced.private({}), info) == []
 
 
+def test_the_largest_drift_is_named_and_beside_what_chance_misses(info: Any) -> None:
+    found = drift(observation_0=0.09, action=0.07)
+    found["columns"]["observation_0"]["by_chance"] = 0.06
+    (one,) = drift_metrics(Sourced.private(found), info)
+    assert one.value == 0.07
+    assert "of action" in str(one.explanation)
+    assert "Chance would miss 0.02" in str(one.explanation)
+
+
 def test_the_command_line_warns(info: Any) -> None:
     said: Any = {DRIFT_KEY: drift(action=0.4)}
     released: Any = types.SimpleNamespace(
