@@ -8,16 +8,16 @@ None of this is a private release: it belongs into ``private/``.
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import stats
 
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.named_rows import Rows, is_category
+from distributed_privrl.evaluation.along import TIME, lengths, profile_gap, returns, timed
 from distributed_privrl.evaluation.conditional import explained, targets_of
 from distributed_privrl.evaluation.exact_rules.judging import (
     JudgedRule,
@@ -47,12 +47,12 @@ JUDGED_VALUES, FEWEST_JUDGED, MOST_JUDGED = 1_500_000, 10_000, 100_000
 SPLITS = 3
 """Times that the units are split; a figure is the mean over them."""
 FEWEST_UNITS = 8
-TIME = "step of the trajectory"
-"""What pairs call the place of a row in its trajectory, from 0."""
 PAIRED_VALUES, FEWEST_PAIRED = 10_000_000, 5000
 """Rows times pairs of columns, and fewest rows, of each half and of the synthetic rows."""
 AREA_ROWS = 6000
 
+FAR_PROFILE = 0.2
+"""Means along trajectories are lost if they are farther off by more than this, in deviations."""
 FAR_COLUMN = 0.1
 """A column is lost if it is farther off than any other real sample by more than this."""
 LEAST_TAUGHT = 0.1
@@ -81,6 +81,7 @@ class Usefulness:
         over_time: differences of what a step has to do with the next one: associations of a column
             with itself, and shares of steps that keep its value; and of how the spread of a number
             changes with `TIME`.
+        profiles: distances of a number's mean at each step, in its standard deviations.
         taught: shares of reward, next state and end that state and action explain; 1 is the best.
         chosen: shares of actions that the state explains.
         events: shares of rows, of rare values.
@@ -107,6 +108,7 @@ class Usefulness:
     constants: Mapping[str, float]
     rates: tuple[Judged, ...] = ()
     vanished: Mapping[str, int] = field(default_factory=dict)
+    profiles: tuple[Judged, ...] = ()
     associations: Mapping[tuple[str, str], float] = field(default_factory=dict)
     chosen: tuple[Judged, ...] = ()
     terms: Terms = field(default_factory=Terms)
@@ -136,6 +138,12 @@ class Usefulness:
                 " synthetic ones"
                 for one in self.over_time
                 if is_lost(one)
+            ),
+            *(
+                f"how the mean of {one.name} changes along trajectories: off by {one.value:.2f} of"
+                f" its deviation, another real sample by {one.reference:.2f}"
+                for one in self.profiles
+                if one.excess > FAR_PROFILE
             ),
             *(
                 f"learning {one.name} from {self.terms.given}: they explain {one.value:.0%} of it,"
@@ -182,7 +190,7 @@ def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | st
             f" {FEWEST_UNITS} units and a row are needed"
         )
     if not (real.ends.all() or synthetic.ends.all()):
-        real, synthetic = _timed(real), _timed(synthetic)
+        real, synthetic = timed(real), timed(synthetic)
     rng = streams.numpy("splits")
     most = judged_rows(len(real.frame.columns))
     made, whole = synthetic.part(most, rng), real.part(2 * most, rng)
@@ -209,6 +217,7 @@ def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | st
             streams.numpy("rules"),
         ),
         over_time=worst(_compared(_over_time, splits, made)),
+        profiles=worst(_apart(partial(_profiles, names=varying), splits, made)),
         taught=_taught(splits, made, rng),
         chosen=_chosen(splits, made, streams.numpy("chosen")),
         events=rare_events(whole, splits, made, varying),
@@ -276,41 +285,22 @@ def _distances(real: Rows, other: Rows, *, names: list[str]) -> dict[str, float]
     found = {name: 1 - marginal(real.frame[name], other.frame[name]) for name in names}
     if not (real.ends.all() or other.ends.all()):
         for name, (one, two) in {
-            "steps of a trajectory": (_lengths(real), _lengths(other)),
-            **(
-                {"return of a trajectory": (_returns(real), _returns(other))} if real.reward else {}
-            ),
+            "steps of a trajectory": (lengths(real), lengths(other)),
+            **({"return of a trajectory": (returns(real), returns(other))} if real.reward else {}),
         }.items():
             found[name] = float(stats.ks_2samp(one, two, method="asymp").statistic)
     return found
 
 
-def _timed(rows: Rows) -> Rows:
-    """Return rows of trajectories with a column `TIME`, unless one is called so already."""
-    if TIME in rows.frame:
-        return rows
-    groups = pd.Series(_trajectory(rows))
-    step = groups.groupby(groups).cumcount().astype(np.float64)
-    return replace(rows, frame=rows.frame.assign(**{TIME: step.to_numpy()}))
-
-
-def _trajectory(rows: Rows) -> NDArray[np.int64]:
-    """Return the number of each row's trajectory."""
-    return np.concatenate([[0], np.cumsum(rows.ends)[:-1]]).astype(np.int64)
-
-
-def _lengths(rows: Rows) -> NDArray[np.float64]:
-    return np.bincount(_trajectory(rows)).astype(np.float64)
-
-
-def _returns(rows: Rows) -> NDArray[np.float64]:
-    rewards = np.nan_to_num(_numbers(rows.frame[rows.reward]))
-    return np.bincount(_trajectory(rows), rewards).astype(np.float64)
-
-
-def _numbers(column: pd.Series) -> NDArray[np.float64]:
-    values = column.cat.codes if is_category(column) else column
-    return np.asarray(values, dtype=np.float64)
+def _profiles(real: Rows, other: Rows, *, names: list[str]) -> dict[str, float]:
+    """Return how far the means of numbers at each step are from the real ones, in deviations."""
+    if TIME not in real.frame:
+        return {}
+    return {
+        name: profile_gap(real.frame[[name, TIME]], other.frame[[name, TIME]])
+        for name in names
+        if name != TIME and not is_category(real.frame[name])
+    }
 
 
 def _related(rows: Rows, *, names: list[str]) -> dict[str, float]:

@@ -77,6 +77,8 @@ def usefulness_sections(store: DatasetStore, *, real: str, synthetic: str) -> li
         sections.append(_chosen(found))
     if found.over_time:
         sections.append(_over_time(found))
+    if found.profiles:
+        sections.append(_profiles(found))
     return [*sections, _events(found), _areas(found), _judging(found)]
 
 
@@ -360,6 +362,17 @@ def _over_time(found: Usefulness) -> Section:
         " along trajectories: the correlation of its distance from the step's median with the step."
         + _by(found),
         metrics=_metrics(found.over_time),
+    )
+
+
+def _profiles(found: Usefulness) -> Section:
+    return Section(
+        title="Along trajectories",
+        explanation="How far the mean of a number at each step is from that of the real rows, in"
+        " its standard deviations: the root mean square over up to eight groups of steps, without"
+        " what all of them have in common. Pairs with the step see what rises or falls alone."
+        + _by(found),
+        metrics=_metrics(found.profiles),
     )
 
 

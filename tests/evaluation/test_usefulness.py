@@ -171,6 +171,22 @@ def test_a_spread_that_grows_along_trajectories_is_judged() -> None:
     assert not any(one.name == name for one in judged(alone, flat).over_time)
 
 
+def test_a_hump_along_trajectories_is_judged() -> None:
+    """As careers are; neither ranks nor spreads see where the middle lies."""
+    rng, times = np.random.default_rng(0), np.tile(np.arange(5.0), 400)
+    hump = rng.normal(3 * (times == 2), 1)
+    flat = rng.permutation(hump)
+    found = judged(with_columns(REAL, gain=hump), with_columns(REAL, gain=flat))
+    (one,) = [one for one in found.profiles if one.name == "gain"]
+    assert one.value > 0.5 > 0.2 > one.reference
+    said = "how the mean of gain changes along trajectories: off by 0."
+    assert any(text.startswith(said) for text in found.problems())
+    again = judged(with_columns(REAL, gain=hump), with_columns(REAL, gain=hump + 5))
+    assert not any("along trajectories" in text for text in again.problems()), "all steps alike"
+    alone = dataclasses.replace(REAL, ends=np.ones(len(REAL), bool))
+    assert judged(alone, REAL).profiles == ()
+
+
 def test_constants_are_left_out_and_gaps_are_no_error() -> None:
     made = clinic(400, 1)
     holes = np.arange(len(made)) % 3 == 0
