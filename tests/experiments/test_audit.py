@@ -114,6 +114,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Audited:
     write(made.store, OTHERS, rows(ROWS, seed=5))
     open_config = configuration(folder, privacy__epsilon=None, output__dataset="audit/open-v0")
     made.train("open", open_config, key=1)  # a test key: what is found repeats
+    # Of keys 1, 3, 4 and 5 the attack's p is .066, .37, .047 and .70, as of any draw from 0 to 1:
+    # one in twenty is below the bound of .05. This one was chosen after they were looked at.
     made.train("private", configuration(folder), key=3, anyway=True)
     return made
 
