@@ -2,8 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+
+
+class Named(NamedTuple):
+    """What a figure is called, and the columns that it is about."""
+
+    name: str
+    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +26,7 @@ class Judged:
         highest: of another real sample.
         real: what is compared, in the real rows, where it is a number; else NaN.
         synthetic: the same in the synthetic rows.
+        columns: that it is about.
     """
 
     name: str
@@ -27,6 +36,7 @@ class Judged:
     highest: float
     real: float = float("nan")
     synthetic: float = float("nan")
+    columns: tuple[str, ...] = ()
 
     @property
     def excess(self) -> float:
@@ -40,7 +50,7 @@ class Judged:
 
 
 def judged(
-    name: str,
+    named: Named,
     theirs: Sequence[float],
     own: Sequence[float],
     *,
@@ -50,14 +60,15 @@ def judged(
     """Return a figure over all splits.
 
     Args:
-        name: of the figure.
+        named: the figure.
         theirs: what the synthetic rows score in each split.
         own: what the other real sample scores.
         real: see `Judged`.
         synthetic: see `Judged`.
     """
     return Judged(
-        name=name,
+        name=named.name,
+        columns=named.columns,
         value=float(np.mean(theirs)),
         reference=float(np.mean(own)),
         lowest=min(own),

@@ -8,6 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from distributed_privrl.data.named_rows import Rows, is_category
+from distributed_privrl.evaluation.followers import Problem
 from distributed_privrl.evaluation.judged import Judged
 
 RARE_EVENT = 0.05
@@ -23,10 +24,15 @@ FAR_RATE = 0.2
 """A rate among rare rows is lost if it is off by more from that of any real sample."""
 
 
-def event_problems(events: Sequence[Judged]) -> list[str]:
+def event_problems(events: Sequence[Judged]) -> list[Problem]:
     """Return which rare events the rows are not useful for, with the reason."""
     return [
-        f"how often {one.name}: {one.synthetic:.2%} of synthetic rows, {one.real:.2%} of real ones"
+        Problem(
+            text=f"how often {one.name}: {one.synthetic:.2%} of synthetic rows, {one.real:.2%} of"
+            " real ones",
+            kind="event",
+            columns=one.columns,
+        )
         for one in events
         if not one.lowest / EVENT_FACTOR <= one.value <= one.highest * EVENT_FACTOR
     ]
@@ -44,13 +50,14 @@ def rare_events(
         names: of the columns.
     """
     found = []
-    for name, (happens, _) in _counted(whole, names).items():
+    for name, (happens, column) in _counted(whole, names).items():
         share = float(happens(whole.frame).mean())
         own = [float(happens(half.frame).mean()) for pair in splits for half in pair]
         theirs = float(happens(made.frame).mean())
         found.append(
             Judged(
                 name=name,
+                columns=(column,),
                 value=theirs,
                 reference=share,
                 lowest=min(own),
@@ -105,6 +112,7 @@ def rates_among_rare(
             found.append(
                 Judged(
                     name=f"{name} is {_text(second[name])} where {event}",
+                    columns=(name, column),
                     value=value,
                     reference=share,
                     lowest=min(shares),
@@ -116,11 +124,15 @@ def rates_among_rare(
     return tuple(sorted(found, key=lambda one: -_off(one)))
 
 
-def rate_problems(rates: Sequence[Judged]) -> list[str]:
+def rate_problems(rates: Sequence[Judged]) -> list[Problem]:
     """Return which rates among rare rows they are not useful for, with the reason."""
     return [
-        f"how often {one.name}: {one.synthetic:.0%} of such synthetic rows, {one.real:.0%} of real"
-        " ones"
+        Problem(
+            text=f"how often {one.name}: {one.synthetic:.0%} of such synthetic rows,"
+            f" {one.real:.0%} of real ones",
+            kind="rate",
+            columns=one.columns,
+        )
         for one in rates
         if _off(one) > FAR_RATE
     ]

@@ -22,17 +22,10 @@ from distributed_privrl.evaluation.conditional import explained, targets_of
 from distributed_privrl.evaluation.exact_rules.judging import (
     JudgedRule,
     judged_rules,
-    rule_problems,
 )
-from distributed_privrl.evaluation.judged import Judged, judged, worst
-from distributed_privrl.evaluation.rare_events import (
-    event_problems,
-    rare_events,
-    rate_problems,
-    rates_among_rare,
-    vanished,
-)
-from distributed_privrl.evaluation.relations import is_lost
+from distributed_privrl.evaluation.followers import followers
+from distributed_privrl.evaluation.judged import Judged, Named, judged, worst
+from distributed_privrl.evaluation.rare_events import rare_events, rates_among_rare, vanished
 from distributed_privrl.evaluation.table_measures import (
     association,
     associations,
@@ -50,18 +43,6 @@ FEWEST_UNITS = 8
 PAIRED_VALUES, FEWEST_PAIRED = 10_000_000, 5000
 """Rows times pairs of columns, and fewest rows, of each half and of the synthetic rows."""
 AREA_ROWS = 6000
-
-FAR_PROFILE = 0.2
-"""Means along trajectories are lost if they are farther off by more than this, in deviations."""
-FAR_COLUMN = 0.1
-"""A column is lost if it is farther off than any other real sample by more than this."""
-LEAST_TAUGHT = 0.1
-"""What follows counts if every real sample explains this share of it."""
-TAUGHT_KEPT = 0.5
-"""It is lost if synthetic rows explain less than this part of what any real sample does."""
-TELLING_AREA = 0.75
-FAR_AREA = 0.2
-"""Rows can be told apart above that area, by more than this over another real sample."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +73,7 @@ class Usefulness:
         vanished: real rows of each category that no synthetic row has.
         associations: of the synthetic less those of the real rows, by the names of two columns.
         terms: words for the parts of a row.
+        follows: columns that another one tells in every real row, and that other one.
     """
 
     units: int
@@ -112,61 +94,12 @@ class Usefulness:
     associations: Mapping[tuple[str, str], float] = field(default_factory=dict)
     chosen: tuple[Judged, ...] = ()
     terms: Terms = field(default_factory=Terms)
+    follows: Mapping[str, str] = field(default_factory=dict)
 
-    def problems(self) -> list[str]:
-        """Return what the rows are not useful for, with the reason, by the thresholds above."""
-        telling = [
-            one
-            for one in self.areas
-            if one.value > TELLING_AREA and one.value - one.reference > FAR_AREA
-        ]
-        return [
-            *(
-                f"how {one.name} is distributed: distance {one.value:.2f}, another real sample has"
-                f" {one.reference:.2f}"
-                for one in self.columns
-                if one.excess > FAR_COLUMN
-            ),
-            *(
-                f"how {one.name} go together: {one.real:.2f} in real rows, {one.synthetic:.2f} in"
-                " synthetic ones"
-                for one in self.pairs
-                if is_lost(one)
-            ),
-            *(
-                f"how {one.name} over time: {one.real:.2f} in real rows, {one.synthetic:.2f} in"
-                " synthetic ones"
-                for one in self.over_time
-                if is_lost(one)
-            ),
-            *(
-                f"how the mean of {one.name} changes along trajectories: off by {one.value:.2f} of"
-                f" its deviation, another real sample by {one.reference:.2f}"
-                for one in self.profiles
-                if one.excess > FAR_PROFILE
-            ),
-            *(
-                f"learning {one.name} from {self.terms.given}: they explain {one.value:.0%} of it,"
-                f" real rows {one.reference:.0%}"
-                for one in self.taught
-                if _is_forgotten(one)
-            ),
-            *(
-                f"learning how {one.name} is chosen from {self.terms.state}: {one.value:.0%} of it"
-                f" is explained, by real rows {one.reference:.0%}"
-                for one in self.chosen
-                if _is_forgotten(one)
-            ),
-            *rule_problems(self.rules),
-            *event_problems(self.events),
-            *rate_problems(self.rates),
-            *(
-                f"standing in for real rows: a classifier that sees {self.terms.seen(one.name)}"
-                f" tells them apart (area {one.value:.2f}, another real sample has"
-                f" {one.reference:.2f})"
-                for one in telling[:1]
-            ),
-        ]
+    @property
+    def own_pairs(self) -> tuple[Judged, ...]:
+        """The pairs of columns that do not follow from another one."""
+        return tuple(one for one in self.pairs if not set(one.columns) & set(self.follows))
 
 
 def judged_rows(columns: int) -> int:
@@ -234,6 +167,7 @@ def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | st
             for columns, one in zip(itertools.combinations(related, 2), pairs, strict=True)
         },
         terms=terms_of(whole),
+        follows=followers(whole.frame, varying),
     )
 
 
@@ -241,7 +175,7 @@ _Splits = list[tuple[Rows, Rows]]
 
 
 def _apart(
-    distances: Callable[[Rows, Rows], dict[str, float]], splits: _Splits, made: Rows
+    distances: Callable[[Rows, Rows], dict[Named, float]], splits: _Splits, made: Rows
 ) -> list[Judged]:
     """Return how far the synthetic rows, and the other half, are from the half that judges."""
     theirs = [distances(judge, made) for judge, _ in splits]
@@ -254,7 +188,7 @@ def _apart(
 
 
 def _compared(
-    statistics: Callable[[Rows], dict[str, float]],
+    statistics: Callable[[Rows], dict[Named, float]],
     splits: _Splits,
     made: Rows,
     rng: np.random.Generator | None = None,
@@ -263,7 +197,7 @@ def _compared(
 ) -> list[Judged]:
     """Return how far statistics of the synthetic rows and the other half are from the judge's."""
 
-    def of(some: Rows) -> dict[str, float]:
+    def of(some: Rows) -> dict[Named, float]:
         return statistics(some if rows is None or rng is None else some.sample(rows, rng))
 
     synthetic = of(made)
@@ -281,34 +215,36 @@ def _compared(
     ]
 
 
-def _distances(real: Rows, other: Rows, *, names: list[str]) -> dict[str, float]:
-    found = {name: 1 - marginal(real.frame[name], other.frame[name]) for name in names}
+def _distances(real: Rows, other: Rows, *, names: list[str]) -> dict[Named, float]:
+    found = {
+        Named(name, (name,)): 1 - marginal(real.frame[name], other.frame[name]) for name in names
+    }
     if not (real.ends.all() or other.ends.all()):
         for name, (one, two) in {
             "steps of a trajectory": (lengths(real), lengths(other)),
             **({"return of a trajectory": (returns(real), returns(other))} if real.reward else {}),
         }.items():
-            found[name] = float(stats.ks_2samp(one, two, method="asymp").statistic)
+            found[Named(name, ())] = float(stats.ks_2samp(one, two, method="asymp").statistic)
     return found
 
 
-def _profiles(real: Rows, other: Rows, *, names: list[str]) -> dict[str, float]:
+def _profiles(real: Rows, other: Rows, *, names: list[str]) -> dict[Named, float]:
     """Return how far the means of numbers at each step are from the real ones, in deviations."""
     if TIME not in real.frame:
         return {}
     return {
-        name: profile_gap(real.frame[[name, TIME]], other.frame[[name, TIME]])
+        Named(name, (name,)): profile_gap(real.frame[[name, TIME]], other.frame[[name, TIME]])
         for name in names
         if name != TIME and not is_category(real.frame[name])
     }
 
 
-def _related(rows: Rows, *, names: list[str]) -> dict[str, float]:
+def _related(rows: Rows, *, names: list[str]) -> dict[Named, float]:
     found = associations(rows.frame[names])
-    return {f"{one} and {other}": value for (one, other), value in found.items()}
+    return {Named(" and ".join(both), both): value for both, value in found.items()}
 
 
-def _over_time(rows: Rows) -> dict[str, float]:
+def _over_time(rows: Rows) -> dict[Named, float]:
     """Return what a column has to do with itself a step later, and how its spread changes."""
     found = {}
     steps = {
@@ -326,16 +262,16 @@ def _over_time(rows: Rows) -> dict[str, float]:
     for name, (one, other) in steps.items():
         known = (one.notna() & other.notna()).to_numpy()
         if known.any() and one.nunique() > 1:
-            found[f"{name} and the next step's go together"] = association(one, other)
+            relation = Named(f"{name} and the next step's go together", (name,))
+            found[relation] = association(one, other)
             kept = one[known].to_numpy() == other[known].to_numpy()
-            found[f"often {name} stays"] = float(np.mean(kept))
+            found[Named(f"often {name} stays", (name,))] = float(np.mean(kept))
     if TIME in rows.frame:
         for name in rows.own:
             column = rows.frame[name]
             if name != TIME and not is_category(column) and column.nunique() > 1:
-                found[f"widely {name} varies among trajectories"] = spread_over(
-                    column, rows.frame[TIME]
-                )
+                widely = Named(f"widely {name} varies among trajectories", (name,))
+                found[widely] = spread_over(column, rows.frame[TIME])
     return found
 
 
@@ -364,15 +300,10 @@ def _learned(
     theirs = [explained(made, judge, targets, rng, given=given) for judge, _ in splits]
     own = [explained(other, judge, targets, rng, given=given) for judge, other in splits]
     return [
-        judged(name, [one[name] for one in theirs], [one[name] for one in own])
+        judged(Named(name, (name,)), [one[name] for one in theirs], [one[name] for one in own])
         for name in targets
         if all(name in one for one in (*theirs, *own))
     ]
-
-
-def _is_forgotten(share: Judged) -> bool:
-    """Say whether synthetic rows explain too little of what every real sample explains."""
-    return share.lowest >= LEAST_TAUGHT and share.value < TAUGHT_KEPT * share.lowest
 
 
 def _areas(judge: Rows, other: Rows, made: Rows, rng: np.random.Generator) -> tuple[Judged, ...]:

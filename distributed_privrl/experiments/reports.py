@@ -37,6 +37,7 @@ from distributed_privrl.experiments.registry import load_config, method_named
 from distributed_privrl.experiments.release_evaluation import stored_trials
 from distributed_privrl.experiments.samples import shown_rows
 from distributed_privrl.experiments.trajectory_reports import trajectory_sections
+from distributed_privrl.experiments.unseen_values import unseen_sections
 from distributed_privrl.experiments.usefulness_report import TITLE, usefulness_sections
 from distributed_privrl.privacy.certificate import Certificate
 from distributed_privrl.privacy.ledger import Ledger
@@ -160,6 +161,7 @@ def _write_dataset_reports(
         about = certificate.to_dict()
         sections.append(returns_section(trials, maze, certificate=about, source=source))
     sections += trajectory_sections(store, source, {name: name for name in public}, maze)
+    sections += unseen_sections(store, source)
     begun = directory.begun_with(config)
     numbers = directory.path / "report.json"
     ranges = public_ranges(begun, store)

@@ -15,6 +15,14 @@ from distributed_privrl.evaluation.conditional import TAUGHT_ROWS
 from distributed_privrl.evaluation.exact_rules.judging import FAR_RULE, RULE_ROWS
 from distributed_privrl.evaluation.figures import PrivateFigure
 from distributed_privrl.evaluation.judged import Judged
+from distributed_privrl.evaluation.problems import (
+    FAR_AREA,
+    FAR_COLUMN,
+    LEAST_TAUGHT,
+    TAUGHT_KEPT,
+    TELLING_AREA,
+    problems_of,
+)
 from distributed_privrl.evaluation.rare_events import EVENT_FACTOR, FAR_RATE, RARE_EVENT
 from distributed_privrl.evaluation.relations import (
     CLEARLY,
@@ -28,12 +36,7 @@ from distributed_privrl.evaluation.relations import (
 from distributed_privrl.evaluation.report import Metric, Section
 from distributed_privrl.evaluation.usefulness import (
     AREA_ROWS,
-    FAR_AREA,
-    FAR_COLUMN,
-    LEAST_TAUGHT,
     SPLITS,
-    TAUGHT_KEPT,
-    TELLING_AREA,
     Usefulness,
     judged_rows,
     usefulness,
@@ -84,7 +87,7 @@ def usefulness_sections(store: DatasetStore, *, real: str, synthetic: str) -> li
 
 def _overview(found: Usefulness, rows: int) -> Section:
     """Return what rows are worth in short; ``rows`` are all that the real dataset has."""
-    problems = found.problems()
+    problems = problems_of(found)
     more = len(problems) - _REASONS
     last = [f"{more} more things, in the tables below"] if more > 0 else []
     return Section(
@@ -105,6 +108,7 @@ def _overview(found: Usefulness, rows: int) -> Section:
             *_relations(found),
             *_weak_relations(found),
             *_vanished(found),
+            *_followers(found),
             *_mean("mean distance of a column", found.columns, "0: as in the real rows"),
             *_mean("mean difference of a relation", found.pairs, "0: as in the real rows"),
             *_mean(f"mean share explained by {found.terms.given}", found.taught, "more is better"),
@@ -124,7 +128,7 @@ def _overview(found: Usefulness, rows: int) -> Section:
 
 def _in_short(found: Usefulness, problems: int) -> str:
     """Return whether the rows are good, what is lost, and what to do, without a term."""
-    kept = kept_relations(found.pairs)
+    kept = kept_relations(found.own_pairs)
     good = (
         f"Not good for everything: {problems} {'check' if problems == 1 else 'checks'} failed, and"
         " red lines at the top of this page say what the rows are of no use for."
@@ -177,7 +181,7 @@ def _judging(found: Usefulness) -> Section:
 
 def _relations(found: Usefulness) -> list[Metric]:
     """Return how many relations are kept, and the strongest of those that are not."""
-    kept = kept_relations(found.pairs)
+    kept = kept_relations(found.own_pairs)
     if not kept.relations:
         return []
     names = [one.name for one in kept.lost[:SHOWN]]
@@ -199,7 +203,7 @@ def _relations(found: Usefulness) -> list[Metric]:
 
 def _weak_relations(found: Usefulness) -> list[Metric]:
     """Return how many weak relations are kept, and the strongest of those that are not."""
-    kept = kept_weak_relations(found.pairs)
+    kept = kept_weak_relations(found.own_pairs)
     if not kept.relations:
         return []
     told = "".join(
@@ -232,6 +236,23 @@ def _vanished(found: Usefulness) -> list[Metric]:
             name="values that no synthetic row has",
             value=len(named),
             explanation=f"{', '.join(named[:SHOWN])}{more}: of the real rows that were compared",
+        )
+    ]
+
+
+def _followers(found: Usefulness) -> list[Metric]:
+    """Return the columns that another one tells, whose relations are those of that one."""
+    if not found.follows:
+        return []
+    named = [f"{name} from {teller}" for name, teller in found.follows.items()]
+    more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
+    return [
+        Metric(
+            name="columns that follow from another one",
+            value=len(named),
+            explanation=f"{', '.join(named[:SHOWN])}{more}: in every real row that was"
+            " compared. Whether synthetic rows keep to it is an exact rule. Relations of these"
+            " columns are not counted above, and red lines that say one thing again are counted",
         )
     ]
 

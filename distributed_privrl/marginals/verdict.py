@@ -99,6 +99,11 @@ def verdict_of(
             advice=", ".join([*changes, other]),
             figures=named,
         )
+    few = math.ceil(_STANDS_OUT * column_noise_units), math.ceil(_STANDS_OUT * joint_noise_units)
+    figures += (
+        f"; a value that fewer than about {few[0]} units have, and two values that fewer than about"
+        f" {few[1]} have together, may be lost or invented"
+    )
     figures = f"{counted}; {figures}" if counted else figures
     if cells < FEWEST_CELLS:
         asked = [f"ask for fewer joint counts ({fewer})"] if fewer else []

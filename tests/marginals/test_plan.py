@@ -170,6 +170,15 @@ def test_a_verdict_counts_what_stands_out_by_three_deviations() -> None:
         assert (OF_STRONG_PAIRS in found.reason) == (grade is Grade.FINE)
 
 
+def test_a_verdict_says_how_rare_a_value_may_be() -> None:
+    """A cell of three deviations of its noise is told from it, and one of less is not."""
+    found = verdict_of(900, (), column_noise_units=9.2, joint_noise_units=2.5)
+    assert (
+        "a value that fewer than about 28 units have, and two values that fewer than about 8 have"
+        " together, may be lost or invented"
+    ) in found.reason
+
+
 def test_a_verdict_names_the_key_that_asks_for_fewer_joint_counts() -> None:
     def advice(column: float, fewer: str) -> str:
         return verdict_of(

@@ -13,7 +13,8 @@ from distributed_privrl.data.named_rows import Rows
 from distributed_privrl.evaluation.exact_rules.columns import CodedTable, codings_of
 from distributed_privrl.evaluation.exact_rules.kinds import Rule
 from distributed_privrl.evaluation.exact_rules.search import FEWEST_ROWS, HOLDS, rules_of
-from distributed_privrl.evaluation.judged import Judged, judged
+from distributed_privrl.evaluation.followers import Problem
+from distributed_privrl.evaluation.judged import Judged, Named, judged
 
 RULE_ROWS = 5000
 """Of each side, at most."""
@@ -61,26 +62,26 @@ def judged_rules(
         both = [rule.asked(rows) for rows in (own, theirs)]
         told = min(int(one.concerned.sum()) for one in both) >= FEWEST_ROWS
         if told and both[0].share >= HOLDS:
-            name = f"{rule.target} given {rule.given}"
+            name = Named(f"{rule.target} given {rule.given}", (rule.target, rule.given))
             share = judged(name, [both[1].share], [both[0].share])
             found.append(JudgedRule(rule=rule, share=share))
     return tuple(sorted(found, key=lambda one: -one.share.shortfall))
 
 
-def rule_problems(rules: Sequence[JudgedRule]) -> list[str]:
+def rule_problems(rules: Sequence[JudgedRule]) -> list[Problem]:
     """Return what rows are not useful for, of each column by the rule that they break most.
 
     Args:
         rules: the worst first.
     """
-    lost: dict[str, str] = {}
+    lost: dict[str, Problem] = {}
     for one in rules:
         if one.lost:
             rule, share = one.rule, one.share
-            lost.setdefault(
-                rule.target,
+            text = (
                 f"what depends on {share.name}: {rule.says}; of the rows that it"
                 f" concerns, {share.reference:.1%} of other real ones keep to it,"
-                f" {share.value:.1%} of synthetic ones",
+                f" {share.value:.1%} of synthetic ones"
             )
+            lost.setdefault(rule.target, Problem(text=text, kind="rule", columns=share.columns))
     return list(lost.values())

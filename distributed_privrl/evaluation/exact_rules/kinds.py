@@ -108,6 +108,29 @@ class Function:
         return _near(rows, self.target, expected, rows.known(self.target, self.given))
 
 
+@dataclass(frozen=True, kw_only=True)
+class NotAbove:
+    """A number is never larger than another one.
+
+    Args:
+        target: column of the smaller one.
+        given: column of the larger one.
+    """
+
+    target: str
+    given: str
+
+    @property
+    def says(self) -> str:
+        """See `Rule.says`."""
+        return f"{self.target} is never above {self.given}"
+
+    def asked(self, rows: CodedTable) -> Asked:
+        """See `Rule.asked`."""
+        above = rows.numbers[self.target] - rows.numbers[self.given]
+        return Asked(rows.known(self.target, self.given), above <= rows.codings[self.target].near)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Picked:
     """A number is that of several others which a category picks, such as the price of a brand.

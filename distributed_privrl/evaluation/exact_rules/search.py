@@ -11,6 +11,7 @@ from distributed_privrl.evaluation.exact_rules.kinds import (
     Line,
     Mask,
     NeverTogether,
+    NotAbove,
     Picked,
     Rule,
 )
@@ -41,17 +42,20 @@ def rules_of(rows: CodedTable, later: Sequence[str]) -> Iterator[Rule]:
     """
     varied = {name for name in rows.codings if _varies(rows, name)}
     related: set[tuple[str, str]] = set()
+    ordered: list[NotAbove] = []
     for one, other in itertools.combinations(rows.codings, 2):
         if one in later and other in later:
             continue
         ways = [(one, other), (other, one)]
         found = next(_between(rows, [way for way in ways if way[1] in varied]), None)
-        if found is None:
-            found = _never(rows, one, other)
-        else:
-            related |= set(ways)
         if found is not None:
+            related |= set(ways)
             yield found
+        elif (smaller := _not_above(rows, one, other)) is not None:
+            ordered.append(smaller)
+        elif (never := _never(rows, one, other)) is not None:
+            yield never
+    yield from _plainest(ordered)
     yield from _picked_ones(rows, varied, related)
 
 
@@ -131,6 +135,33 @@ def _function(rows: CodedTable, given: str, target: str) -> Function | None:
     if not _holds(kept, told[levels], len(levels)) or _same(numbers, rows.codings[target].near):
         return None
     return Function(target=target, given=given, values=np.where(told, values, np.nan))
+
+
+def _not_above(rows: CodedTable, one: str, other: str) -> NotAbove | None:
+    """Return which of two numbers is never above the other one, though chance would have it."""
+    known = rows.known(one, other)
+    numbers = [rows.codings[name].categories is None for name in (one, other)]
+    if not all(numbers) or known.sum() < FEWEST_ROWS or rows.units_of(known) < FEWEST_UNITS:
+        return None
+    mine, theirs = rows.numbers[one][known], rows.numbers[other][known]
+    for target, given, lower, upper in ((one, other, mine, theirs), (other, one, theirs, mine)):
+        if np.mean(lower <= upper) < HOLDS:
+            continue
+        below = np.searchsorted(np.sort(lower), upper, side="right")
+        if below.mean() <= VARIED * len(lower):
+            return NotAbove(target=target, given=given)
+    return None
+
+
+def _plainest(ordered: Sequence[NotAbove]) -> Iterator[NotAbove]:
+    """Yield the orders of two numbers that do not follow from those of both with a third one."""
+    pairs = {(one.target, one.given) for one in ordered}
+    above: dict[str, set[str]] = {}
+    for target, given in pairs:
+        above.setdefault(target, set()).add(given)
+    for one in ordered:
+        if not any((middle, one.given) in pairs for middle in above[one.target]):
+            yield one
 
 
 def _never(rows: CodedTable, one: str, other: str) -> NeverTogether | None:
