@@ -1,4 +1,4 @@
-"""The tables of docs/marginals.md are those of the stored benchmarks."""
+"""The figures of marginals are those of the stored benchmarks, on their page and in its note."""
 
 import json
 import re
@@ -8,7 +8,8 @@ from typing import Any
 
 from tests.docs.pages import ROOT, said, table_after
 
-PAGE = (ROOT / "docs" / "marginals.md").read_text()
+PAGES = ("marginals.md", "design/0014-marginals-measured.md")
+PAGE = "\n".join((ROOT / "docs" / name).read_text() for name in PAGES)
 RESULTS = ROOT / "benchmarks" / "results"
 FLEET = {
     "correlation of delay and reward": "correlation of delay and reward",
@@ -175,6 +176,34 @@ def test_what_is_said_of_stays_and_months_is_as_stored() -> None:
         for measure, digits in (("area s, a, s'", 2), ("association gap", 3)):
             value = f"{median(runs(months, measure)):.{digits}f}".removeprefix("0")
             assert f"{measure.split()[0]} {value}" in told or f"gap {value}" in told, measure
+
+
+def test_what_the_page_says_in_short_is_as_stored() -> None:
+    page = (ROOT / "docs" / PAGES[0]).read_text().partition("## How good")[2]
+    planes, mazes, panels = cells("fleet_j"), cells("mazes"), cells("panels_parts")
+    for epsilon in ("4", "1"):
+        months = planes["fleet", f"marginals_j, eps {epsilon}"]
+        flights = [f"{one:.1f}" for one in with_range(runs(months, "flights a month"))]
+        assert f"{flights[0]} ({flights[1]} .. {flights[2]})" in page
+        values = with_range(runs(months, "correlation of delay and reward"))
+        shown = [f"{one:.2f}".replace("-0.", "-.") for one in values]
+        assert f"{shown[0]} ({shown[1]} .. {shown[2]})" in page
+    shares = [
+        [
+            f"{100 * median(runs(mazes['umaze', f'{method}, eps {epsilon}'], measure)):.0f} %"
+            for measure in ("rewards false", "rewards missed")
+        ]
+        for epsilon in ("4", "1")
+        for method in ("marginals", "privorl_ar")
+    ]
+    four, rounds_at_four, one, rounds_at_one = shares
+    assert f"{four[0]} are false and {four[1]} are missed by `marginals`" in page
+    assert f"{rounds_at_four[0]} and {rounds_at_four[1]} by `privorl_ar`" in page
+    assert f"at 1, {one[0]} and {one[1]}, and {' and '.join(rounds_at_one)}." in page
+    counted = panels["wages", "marginals, eps 1"]
+    stays = 100 * median(runs(counted, "schooling stays"))
+    assert f"schooling stays in {stays:.0f} % of the rows" in page
+    assert median(runs(counted, "a year of experience a year")) > 0.995
 
 
 def test_what_the_fleet_s_counts_cost_is_measured() -> None:
