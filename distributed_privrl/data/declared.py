@@ -6,7 +6,7 @@ All of it is public: it is stored beside the spaces, and releases inherit it.
 import datetime
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Annotated, Any, Literal
 
@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
 from distributed_privrl.core.config import StrictModel
+from distributed_privrl.data.kept import Order
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, offsets_of
 
 Columns = tuple[str, ...]
@@ -111,6 +112,11 @@ class ColumnKind(StrictModel):
     )
 
 
+AT_MOST: Any = Field(
+    default=None, description="of an observation: another column of it, which it is never above"
+)
+
+
 class NumberKind(ColumnKind):
     """A number."""
 
@@ -121,6 +127,7 @@ class NumberKind(ColumnKind):
     whole: bool = Field(
         default=False, description="exports round it to a whole number, and write it as one"
     )
+    at_most: str | None = AT_MOST
 
 
 class CategoryKind(ColumnKind):
@@ -166,6 +173,7 @@ class DateKind(ColumnKind):
     unit: Literal["days", "hours", "minutes", "seconds"] = "days"
     origin: datetime.date | datetime.datetime = datetime.date(1970, 1, 1)
     missing: Literal["null_row", "refuse", "indicator"] = "null_row"
+    at_most: str | None = AT_MOST
 
     @property
     def origin_time(self) -> datetime.datetime:
@@ -205,6 +213,8 @@ class DeclaredTable(StrictModel):
         columns: ColumnsSchema | None = info.data.get("columns")
         for name, kind in kinds.items():
             if columns is not None and (problem := _misfit(name, kind, columns)):
+                raise ValueError(f"{name} {problem}")
+            if columns is not None and (problem := _disorder(name, kinds, columns)):
                 raise ValueError(f"{name} {problem}")
         if columns is not None:
             observed = column_names(columns.observation)
@@ -251,6 +261,33 @@ class DeclaredTable(StrictModel):
             if kind.lasting
         }
 
+    def orders(self, *, held: bool) -> dict[str, Order]:
+        """Return which number of the observation is never above another one, by its column.
+
+        A column's limit comes before the column.
+
+        Args:
+            held: as in `lasting`.
+        """
+        part = self.part("observation")
+        widths = [width(kind) if held else 1 for _, kind in part]
+        starts = dict(
+            zip((name for name, _ in part), offsets_of(np.array(widths)).tolist(), strict=False)
+        )
+        found: dict[str, Order] = {}
+
+        def add(name: str) -> None:
+            limit = limit_of(self.kind(name))
+            if limit is None or name in found:
+                return
+            add(limit)
+            gaps = [one for one in (name, limit) if held and self.kind(one).missing == "indicator"]
+            found[name] = Order(starts[name], starts[limit], tuple(starts[one] + 1 for one in gaps))
+
+        for name, _ in part:
+            add(name)
+        return found
+
     def widths(self, name: str) -> list[int]:
         """Return how many numbers of a Box each column of an observation or action takes."""
         return [width(kind) for _, kind in self.part(name)]
@@ -281,6 +318,44 @@ def _misfit(name: str, kind: AnyKind, columns: ColumnsSchema) -> str | None:
         return "is a next observation, of the kind of its observation: declare that"
     else:
         return "is no observation, action, reward or end: remove it"
+    return None
+
+
+def limit_of(kind: AnyKind) -> str | None:
+    """Return the column that one of a kind is never above; None: none is declared."""
+    return kind.at_most if isinstance(kind, NumberKind | DateKind) else None
+
+
+def _disorder(name: str, kinds: Mapping[str, AnyKind], columns: ColumnsSchema) -> str | None:
+    """Return what is wrong with the limit of a column; None: nothing."""
+    kind = kinds[name]
+    limit = limit_of(kind)
+    if limit is None:
+        return None
+    observed, other = columns.of("observation"), kinds.get(limit, NUMBER)
+    if name not in observed or limit not in observed:
+        return (
+            f"has at_most: {limit}, and both must be columns of the observation: a released row is"
+            " made to keep to it there"
+        )
+    is_same = (
+        isinstance(other, NumberKind)
+        if isinstance(kind, NumberKind)
+        else (isinstance(other, DateKind) and _meaning(kind) == _meaning(other))
+    )
+    if not is_same:
+        return (
+            f"has at_most: {limit}, which is of another kind: both must be numbers, or dates of one"
+            " unit and origin"
+        )
+    if kind.lasting and not other.lasting:
+        return f"is lasting, and has at_most: {limit}, which is not: it would change with that"
+    seen = [name]
+    while limit is not None:
+        if limit in seen:
+            return f"has at_most in a circle: {', '.join([*seen, limit])}; leave one out"
+        seen.append(limit)
+        limit = limit_of(kinds.get(limit, NUMBER))
     return None
 
 

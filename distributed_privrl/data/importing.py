@@ -15,6 +15,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.sensitive import Purpose, Sensitive
 from distributed_privrl.data.declared import LAST, DeclaredTable, column_names
 from distributed_privrl.data.findings import Findings
+from distributed_privrl.data.kept import Order, above
 from distributed_privrl.data.metadata import PUBLIC_KEY, DatasetInfo
 from distributed_privrl.data.schema import ImportSchema, declared_space, load_schema
 from distributed_privrl.data.sources import Source, open_file, open_table
@@ -134,13 +135,14 @@ def _import(
         )
         for frame in source.frames
     )
-    stays = declared.lasting_by_name(held=isinstance(spaces["observation_space"], Box))
+    held = isinstance(spaces["observation_space"], Box)
+    facts = declared.lasting_by_name(held=held), declared.orders(held=held)
     if schema.has_trajectories:
         rows = _Rows.of(tables, declared, source.name)
         trajectories = _trajectories(rows, declared, findings, source.name)
         store.write_trajectories(
             dataset,
-            (_noted(one, one.transitions(TRAJECTORY), stays, findings) for one in trajectories),
+            (_noted(one, one.transitions(TRAJECTORY), *facts, findings) for one in trajectories),
             layout=schema.layout,
             **options,
         )
@@ -148,7 +150,7 @@ def _import(
         steps = _transitions(tables, columns.unit is not None, source.name)
         store.write_transitions(
             dataset,
-            (_noted(one, one, stays, findings) for one in steps),
+            (_noted(one, one, *facts, findings) for one in steps),
             layout="transitions",
             has_successors=columns.has_successors,
             **options,
@@ -160,14 +162,16 @@ def _noted(
     whole: RowsT,
     rows: Transitions,
     stays: Mapping[str, Sequence[int]],
+    orders: Mapping[str, Order],
     findings: Findings,
 ) -> RowsT:
-    """Note in which rows a column changes that is declared to be lasting, and return what was read.
+    """Note in which rows what is declared does not hold, and return what was read.
 
     Args:
         whole: what was read.
         rows: the same as rows.
         stays: places of lasting columns, by their name.
+        orders: places of columns that are never above others, by their name.
         findings: is told.
     """
     for name, places in stays.items():
@@ -178,6 +182,13 @@ def _noted(
             f"{name}: changes, and is declared to be lasting",
             "released trajectories keep their first value",
             (before != after).any(axis=1),
+            rows.unit_ids,
+        )
+    for name, order in orders.items():
+        findings.add(
+            f"{name}: above its at_most",
+            "released rows are lowered to it",
+            above(rows.observations, order),
             rows.unit_ids,
         )
     return whole

@@ -14,6 +14,7 @@ from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors
 from distributed_privrl.core.sensitive import Purpose, Sensitive
 from distributed_privrl.data.declared import DeclaredTable
+from distributed_privrl.data.kept import Order
 from distributed_privrl.data.spaces import Space, space_from_json, space_to_json, supported_space
 
 FILE_NAME = "metadata.json"
@@ -113,6 +114,15 @@ class DatasetInfo:
         space = self.observation_space
         held = isinstance(space, gymnasium.spaces.Box)
         return self.declared.lasting(held=held) if space.shape else ()
+
+    @property
+    def orders(self) -> tuple[Order, ...]:
+        """Which numbers of an observation are never above others, as declared."""
+        space = self.observation_space
+        if self.declared is None or not space.shape:
+            return ()
+        held = isinstance(space, gymnasium.spaces.Box)
+        return tuple(self.declared.orders(held=held).values())
 
     @property
     def has_action(self) -> bool:

@@ -338,7 +338,8 @@ def _kinds(draft: Draft) -> list[str]:
             lines.append(f"    # missing: {other}  # keeps rows without a value")
     declared = bool(lines)
     if numbers:
-        lines.append("  # a number or whole number keeps its gaps with missing: indicator")
+        lines.append("  # a number or whole number keeps its gaps with missing: indicator, and is")
+        lines.append("  # never above another one with at_most: THAT COLUMN")
     if draft.trajectory is not None:
         lines.append("  # add lasting: true to what a person keeps, such as sex or year of birth")
     return ["kinds:", *lines] if declared else ["# kinds:", *lines]

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 from distributed_privrl.core.config import OutputConfig, RunConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.sensitive import Purpose
-from distributed_privrl.data.lasting import kept_in_rows, kept_in_trajectories
+from distributed_privrl.data.kept import kept_in_rows, kept_in_trajectories
 from distributed_privrl.data.metadata import CERTIFICATE_KEY, PUBLIC_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.cards import SYNTHETIC_KEY, algorithm_name, write_card
@@ -162,17 +162,18 @@ class DatasetPublisher:
         }
         if self.public:
             about["metadata"] |= {PUBLIC_KEY: True}
-        stays = info.lasting  # a declared fact, of rows of any method: post-processing
+        # Declared facts, of rows of any method: post-processing.
+        declared = info.lasting, info.orders
         if isinstance(release, SyntheticTransitions):
             self.store.write_transitions(
                 self.name,
-                (kept_in_rows(chunk, stays) for chunk in release.chunks()),
+                (kept_in_rows(chunk, *declared) for chunk in release.chunks()),
                 layout=self.layout,
                 has_successors=info.has_successors,
                 **about,
             )
             return
-        chunks = (kept_in_trajectories(chunk, stays) for chunk in release.chunks())
+        chunks = (kept_in_trajectories(chunk, *declared) for chunk in release.chunks())
         self.store.write_trajectories(self.name, chunks, **about)
         self.store.update_metadata(self.name, release.facts())
 

@@ -11,7 +11,7 @@ from distributed_privrl.core.config import validate
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.importing import from_table
-from distributed_privrl.data.lasting import kept_in_rows, kept_in_trajectories
+from distributed_privrl.data.kept import kept_in_rows, kept_in_trajectories
 from distributed_privrl.data.schema import ImportSchema
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
