@@ -338,12 +338,13 @@ def _disorder(name: str, kinds: Mapping[str, AnyKind], columns: ColumnsSchema) -
             f"has at_most: {limit}, and both must be columns of the observation: a released row is"
             " made to keep to it there"
         )
-    is_same = (
-        isinstance(other, NumberKind)
-        if isinstance(kind, NumberKind)
-        else (isinstance(other, DateKind) and _meaning(kind) == _meaning(other))
-    )
-    if not is_same:
+    if isinstance(kind, NumberKind) and isinstance(other, NumberKind):
+        if kind.whole != other.whole:
+            return (
+                f"has at_most: {limit}, and only one of both is whole: rounding would break it;"
+                " declare whole: true for both, or for neither"
+            )
+    elif not isinstance(other, DateKind) or _meaning(kind) != _meaning(other):
         return (
             f"has at_most: {limit}, which is of another kind: both must be numbers, or dates of one"
             " unit and origin"

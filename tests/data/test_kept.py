@@ -32,6 +32,7 @@ SCHEMA: dict[str, Any] = {
     "kinds": {
         "home": {"type": "number", "whole": True, "at_most": "hits", "missing": "indicator"},
         "hits": {"type": "number", "whole": True, "at_most": "tries"},
+        "tries": {"type": "number", "whole": True},
     },
     "spaces": {"observation": {"type": "box", "low": [0, 0, 0], "high": [60, 200, 600]}},
 }
@@ -78,6 +79,10 @@ LATE = {"type": "date", "unit": "hours"}
             "another kind",
         ),
         ({"one": {"type": "date", "at_most": "two"}, "two": LATE}, "dates of one unit"),
+        (
+            {"one": {"type": "number", "at_most": "two", "whole": True}},
+            "only one of both is whole",
+        ),
         ({"one": {"type": "number", "at_most": "one"}}, "in a circle: one, one"),
         (
             {

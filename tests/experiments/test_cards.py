@@ -216,7 +216,12 @@ PANEL = {
     },
     "kinds": {
         "age": {"type": "number", "whole": True, "lasting": True},
-        "income": {"type": "number", "missing": "indicator", "at_most": "age"},
+        "income": {
+            "type": "number",
+            "whole": True,
+            "missing": "indicator",
+            "at_most": "age",
+        },
         "job": {"type": "category", "values": ["no | none", "yes"]},
         "health": {"type": "flag", "values": ["poor", "good"]},
     },
@@ -264,7 +269,7 @@ def test_the_card_of_a_table_speaks_of_rows_and_columns_before_agents(tmp_path: 
     assert OF_AGENTS.search(people) is None, OF_AGENTS.search(people)
     assert "3 rows of 2 values of `person`, all of them synthetic" in people
     assert "* `age`: a whole number, which a person keeps" in people
-    assert "* `income`: a number, never above `age`, or missing" in people
+    assert "* `income`: a whole number, never above `age`, or missing" in people
     assert '* `job`: one of "no \\| none", "yes"' in people
     assert '* `health`: one of "poor", "good"' in people
     assert "* `step`: place of a row" in people
