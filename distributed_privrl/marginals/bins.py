@@ -16,6 +16,7 @@ from distributed_privrl.marginals.shapes import ColumnShape, column_shape, drawn
 from distributed_privrl.marginals.spreading import lines_of
 from distributed_privrl.marginals.successors import Successors
 from distributed_privrl.marginals.tables import Clique, JointCount, Maps, Margin, parts_of
+from distributed_privrl.marginals.tails import Weight
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 
 SHARED = 3.0
@@ -152,6 +153,7 @@ def found_bins(
     sums = np.array([float(own[i][: columns[i].size].sum()) for i in counted])
     inverse = 1 / np.array([columns[i].size for i in counted])
     total = max(float((sums * inverse).sum() / inverse.sum()), UNIT_WEIGHT)
+    known = Weight(value=total, deviation=deviation * float(inverse.sum()) ** -0.5)
     resolved = (total / joint_deviation) ** 0.5
     most = int(np.clip(resolved, _FEWEST_BINS, most_bins))
     shapes: list[ColumnShape] = []
@@ -161,7 +163,9 @@ def found_bins(
             continue
         noisy = own[place].astype(np.float64)
         told = told_by_lengths(columns, place, noisy, lengths, shapes, total=total)
-        shapes.append(column_shape(column, noisy, deviation=deviation, most_bins=most, told=told))
+        shapes.append(
+            column_shape(column, noisy, deviation=deviation, most_bins=most, told=told, total=known)
+        )
     unused = (_worse(pair, columns, shapes, streams) for pair in columns.codings)
     panel = bool(len(lengths)) and lengths.max() > _PANEL * lengths.sum()
     return Bins(replace(columns, unused=frozenset(unused)), shapes, total, panel=panel)

@@ -1,9 +1,9 @@
 """The weight of each cell of a number, as far as noisy counts show it.
 
 Weights are those of pieces: runs of cells that are divided only where the noise lets a difference
-be seen. Where the outermost pieces do not stand out, a tail falls off exponentially, so that ranges
-far wider than the numbers in them do not fill up with noise, and extremes are neither cut off nor
-made up. All of it is post-processing of one noisy release.
+be seen. Where the outermost pieces do not stand out, or are wide, density falls off as in `tails`,
+so that ranges far wider than the numbers in them do not fill up with noise, and extremes are
+neither cut off nor made up. All of it is post-processing of one noisy release.
 """
 
 import math
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from distributed_privrl.marginals.cells import NumberCells
+from distributed_privrl.marginals.tails import Tail, Weight
 
 SURE = 3.0
 """Deviations of its noise from which a weight is taken as it was released."""
@@ -21,14 +23,18 @@ _BODY = 4.0
 """Deviations that the outermost pieces of a column's body weigh; further out lie its tails."""
 _PIECE = 2.0
 """What a further piece costs: squared errors, in logarithms of the number of cells."""
-_RATES, _STEEPEST = 100, 10.0
-"""Rates of a tail that are tried: from one over its width to so many over its first cell's."""
-_UNSURE = 0.7
-"""Deviation of the logarithm of a tail's rate from that of the body's fall beside it."""
+_WIDE = 4
+"""Cells of an outermost piece of the body above which it is part of its tail."""
+_FALSE = 0.01
+"""Single values of a column that noise makes stand out, on average, where nobody has them."""
 
 
 def number_masses(
-    cells: NumberCells, noisy: NDArray[np.float64], deviation: float
+    cells: NumberCells,
+    noisy: NDArray[np.float64],
+    deviation: float,
+    *,
+    total: Weight | None = None,
 ) -> NDArray[np.float64]:
     """Return the estimated weight of each cell ``(C,)``, at least zero.
 
@@ -36,31 +42,74 @@ def number_masses(
         cells: of the column.
         noisy: ``(C,)``, released weights.
         deviation: of their noise.
+        total: weight of all rows, by all columns; None: nobody knows.
     """
     masses = np.zeros(len(noisy))
-    lone = np.flatnonzero(cells.atoms & (noisy > SURE * deviation))
+    lone = np.flatnonzero(cells.atoms & (noisy > _stands_out(cells) * deviation))
     masses[lone] = noisy[lone]
     others = np.setdiff1d(np.arange(len(noisy)), lone)
     pieces = [
         _Piece(cells, inside, float(noisy[inside].sum()), deviation * len(inside) ** 0.5)
         for inside in _pieces(cells, others, noisy, deviation)
     ]
-    body = [i for i, piece in enumerate(pieces) if piece.mass >= _BODY * piece.deviation]
-    if not body:
-        body = list(range(len(pieces)))
-    first, last = (body[0], body[-1]) if pieces else (0, -1)
-    for piece in pieces[first : last + 1]:
+    first, last = _body(pieces, lone, noisy)
+    body = pieces[first:last]
+    for piece in body:
         masses[piece.inside] = piece.spread(_shrunk(piece.mass, piece.deviation))
-    for outside, beside in (
-        (pieces[:first], pieces[first : last + 1]),
-        (pieces[last + 1 :], pieces[first : last + 1][::-1]),
-    ):
-        if outside:
-            tail = _Piece.joined(outside)
-            masses[tail.inside] = _tail(tail, beside, noisy[tail.inside], deviation)
+    if body:
+        ends = [(pieces[:first], body), (pieces[last:], body[::-1])]
+    else:
+        heaviest = lone[np.argmax(noisy[lone])] if len(lone) else 0
+        below = sum(piece.inside[-1] < heaviest for piece in pieces)
+        ends = [(pieces[:below], []), (pieces[below:], [])]
+    seen = len(lone) + sum(len(piece.inside) for piece in body)
+    rest = None
+    if total is not None:
+        noise = math.hypot(deviation * seen**0.5, total.deviation)
+        rest = Weight(value=total.value - float(masses.sum()), deviation=noise)
+    found = [
+        _tail(outside, beside, noisy, deviation, falling=falling)
+        for (outside, beside), falling in zip(ends, (False, True), strict=True)
+        if outside
+    ]
+    _fill(masses, found, rest)
     if not masses.any():  # noise hides all of the column
         return _Piece(cells, np.arange(len(noisy)), 0.0, deviation).spread(deviation)
     return masses
+
+
+def _stands_out(cells: NumberCells) -> NDArray[np.float64]:
+    """Return the deviations from which a single value counts, ``(C,)``: more where more do."""
+    return np.where(cells.marked, SURE, max(SURE, float(ndtri(1 - _FALSE / cells.size))))
+
+
+def _body(
+    pieces: Sequence["_Piece"], lone: NDArray[np.int64], noisy: NDArray[np.float64]
+) -> tuple[int, int]:
+    """Return the first piece of a column's body, and that after its last one.
+
+    Outermost pieces of the body that are wide, and hold less than half of it, are left to the
+    tails: spread evenly, they would reach too far.
+    """
+    found = [i for i, piece in enumerate(pieces) if piece.mass >= _BODY * piece.deviation]
+    if not found:
+        return (0, 0) if len(lone) else (0, len(pieces))
+    most = (sum(pieces[i].mass for i in found) + float(noisy[lone].sum())) / 2
+
+    def is_tail(piece: _Piece) -> bool:
+        return len(piece.inside) > _WIDE and piece.mass < most
+
+    heaviest = int(lone[np.argmax(noisy[lone])]) if len(lone) else None
+    while len(found) > 1 and is_tail(pieces[found[-1]]):
+        found.pop()
+    while len(found) > 1 and is_tail(pieces[found[0]]):
+        found.pop(0)
+    (first, *_), (*_, last) = found, found
+    if heaviest is not None and first == last and is_tail(pieces[first]):
+        inside = pieces[first].inside
+        if heaviest < inside[0] or heaviest > inside[-1]:
+            return 0, 0
+    return first, last + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,37 +212,64 @@ def _pieces(
 
 
 def _tail(
-    tail: "_Piece", beside: Sequence["_Piece"], noisy: NDArray[np.float64], deviation: float
-) -> NDArray[np.float64]:
-    """Return the weight of each cell of an end whose pieces do not stand out from their noise.
+    outside: Sequence["_Piece"],
+    beside: Sequence["_Piece"],
+    noisy: NDArray[np.float64],
+    deviation: float,
+    *,
+    falling: bool,
+) -> tuple[NDArray[np.int64], Tail | None]:
+    """Return the cells of an end, and what is known of them; None: they have no width.
 
-    Density falls off exponentially from where the body ends, so that the weight is density over
-    rate. The rate is the likeliest one, given the tail's noisy cells and, as a prior, how density
-    falls between the two nearest pieces of the body.
+    Density goes on from where the body ends, about as steeply as it falls between the two nearest
+    pieces of the body.
 
     Args:
-        tail: all cells outside the body, joined.
-        beside: pieces of the body, the nearest first.
-        noisy: ``(n,)``, released weights of the tail's cells.
+        outside: all pieces beyond the body.
+        beside: pieces of the body, the nearest first; none: the end begins at a single value.
+        noisy: ``(C,)``, released weights of all cells.
         deviation: of the noise of a cell.
+        falling: whether the end lies above the body.
     """
-    near, inner = beside[0], beside[min(1, len(beside) - 1)]
-    if not (tail.width > 0 and near.width > 0):  # an atom alone has no density
-        return tail.spread(_shrunk(tail.mass, tail.deviation))
-    away = abs(near.middle - inner.middle) if inner.width > 0 else 0.0
-    fall = math.log(inner.density / near.density) if near.density > 0 and inner.density > 0 else 0.0
-    prior = max(fall, 0.0) / away if away > 0 else 0.0
-    edge = near.density * math.exp(-prior * near.width / 2)
-    rising = tail.middle < near.middle
+    end = _Piece.joined(outside)
+    if end.width <= 0:
+        return end.inside, None
     low, high = (
-        (tail.high[-1] - tail.high, tail.high[-1] - tail.low)
-        if rising
-        else (tail.low - tail.low[0], tail.high - tail.low[0])
+        (end.low - end.low[0], end.high - end.low[0])
+        if falling
+        else (end.high[-1] - end.high, end.high[-1] - end.low)
     )
-    rates = np.geomspace(1 / tail.width, _STEEPEST / max(float(high.min()), 1e-300), _RATES)
-    expected = np.exp(-np.outer(rates, low)) - np.exp(-np.outer(rates, high))
-    expected *= (edge / rates)[:, None]
-    misfit = ((noisy - expected) ** 2).sum(axis=1) / (2 * deviation**2)
-    if prior > 0:
-        misfit += np.log(rates / prior) ** 2 / (2 * _UNSURE**2)
-    return np.asarray(expected[int(np.argmin(misfit))], np.float64)
+    density = rate = 0.0
+    if len(beside) > 1 and min(one.mass * one.width for one in beside[:2]) > 0:
+        near, inner = beside[:2]
+        rate = max(math.log(inner.density / near.density), 0.0) / abs(near.middle - inner.middle)
+        density = near.density * math.exp(-rate * near.width / 2)
+    return end.inside, Tail(
+        low=low, high=high, noisy=noisy[end.inside], deviation=deviation, density=density, rate=rate
+    )
+
+
+def _fill(
+    masses: NDArray[np.float64],
+    ends: Sequence[tuple[NDArray[np.int64], Tail | None]],
+    rest: Weight | None,
+) -> None:
+    """Write the weights of cells at the ends; of what is left both have their part.
+
+    Args:
+        masses: ``(C,)``, changed.
+        ends: places of cells, and what is known of them.
+        rest: what the others leave of all weight.
+    """
+    tails = [(inside, tail) for inside, tail in ends if tail is not None]
+    alone = [tail.masses(rest if len(tails) == 1 else None) for _, tail in tails]
+    if rest is not None and len(tails) > 1:
+        weights = np.array([one.sum() for one in alone])
+        parts = weights / weights.sum() if weights.any() else np.full(len(tails), 1 / len(tails))
+        aims = np.maximum(parts * rest.value, 0.0)
+        alone = [
+            tail.masses(Weight(value=float(aim), deviation=rest.deviation))
+            for (_, tail), aim in zip(tails, aims, strict=True)
+        ]
+    for (inside, _), found in zip(tails, alone, strict=True):
+        masses[inside] = found

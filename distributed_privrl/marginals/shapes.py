@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from distributed_privrl.marginals.cells import NumberCells
 from distributed_privrl.marginals.column import Column
 from distributed_privrl.marginals.pieces import SURE, number_masses
+from distributed_privrl.marginals.tails import Weight
 
 _BIN = 3.0
 """Deviations of a cell's noise that a bin of a number holds at least."""
@@ -88,6 +89,7 @@ def column_shape(
     deviation: float,
     most_bins: int,
     told: NDArray[np.float64] | None = None,
+    total: Weight | None = None,
 ) -> ColumnShape:
     """Return what noisy counts say of a column.
 
@@ -97,13 +99,14 @@ def column_shape(
         deviation: of their noise.
         most_bins: of a number; a bin has no less than a few deviations.
         told: ``(C,)`` weights of categories by other counts, where these show nothing.
+        total: weight of all rows, by all columns; None: nobody knows.
     """
     counts, values = noisy[: column.size], noisy[column.size :]
     cells = column.cells
     if cells is None:
         masses = _category_masses(counts, deviation, told)
         return ColumnShape(masses, np.arange(column.size), counts, deviation, values)
-    masses = number_masses(cells, counts, deviation)
+    masses = number_masses(cells, counts, deviation, total=total)
     if column.size <= most_bins:
         return ColumnShape(masses, np.arange(column.size), counts, deviation, values)
     bins = _bins(cells, masses, most_bins, least=_BIN * deviation)

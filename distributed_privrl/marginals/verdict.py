@@ -101,16 +101,17 @@ def verdict_of(
         )
     few = math.ceil(_STANDS_OUT * column_noise_units), math.ceil(_STANDS_OUT * joint_noise_units)
     figures += (
-        f"; a value that fewer than about {few[0]} units have, and two values that fewer than about"
-        f" {few[1]} have together, may be lost or invented"
+        f"; a category, or a single value of a number, that fewer than about {few[0]} units have,"
+        f" and two of them that fewer than about {few[1]} have together, may be lost or invented;"
+        " what rare values and tails of numbers go together with needs more"
     )
-    figures = f"{counted}; {figures}" if counted else figures
+    counts = f"{counted}; " if counted else ""
     if cells < FEWEST_CELLS:
         asked = [f"ask for fewer joint counts ({fewer})"] if fewer else []
         return Verdict(
             grade=Grade.LIMITED,
-            reason=f"single columns only, and the strongest pairs of them: {figures}",
+            reason=f"single columns only, and the strongest pairs of them: {counts}{figures}",
             advice=", ".join([*changes, *asked, other]),
             figures=named,
         )
-    return Verdict(grade=Grade.FINE, reason=f"{figures}; {OF_STRONG_PAIRS}", figures=named)
+    return Verdict(grade=Grade.FINE, reason=f"{counts}{OF_STRONG_PAIRS}: {figures}", figures=named)

@@ -75,7 +75,7 @@ def verdict_of_rounds(plan: RoundPlan, weights: int, *, taught: bool, smaller: s
         f" what units agree on some {SIGNAL:g}"
     )
     if noise <= LITTLE_NOISE:
-        return Verdict(grade=Grade.FINE, reason=f"{said}; {OF_STRONG_PAIRS}", figures=figures)
+        return Verdict(grade=Grade.FINE, reason=f"{OF_STRONG_PAIRS}: {said}", figures=figures)
     advice = (
         f"take {smaller}, raise privacy.epsilon, or bring {needed:,} units with a batch that grows"
         " alike"

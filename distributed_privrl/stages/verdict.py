@@ -8,8 +8,8 @@ from typing import Any
 from distributed_privrl.core.errors import UselessError
 
 OF_STRONG_PAIRS = (
-    "measured on tables of which most pairs of columns with a correlation of .5 or more survived:"
-    " weaker relations may be lost"
+    "columns survive, and most pairs of them with a correlation of .5 or more, as measured on other"
+    " tables; weaker relations may be lost"
 )
 """What a verdict of ``fine`` is about: docs/design/0004-verdicts.md."""
 

@@ -174,8 +174,8 @@ def test_a_verdict_says_how_rare_a_value_may_be() -> None:
     """A cell of three deviations of its noise is told from it, and one of less is not."""
     found = verdict_of(900, (), column_noise_units=9.2, joint_noise_units=2.5)
     assert (
-        "a value that fewer than about 28 units have, and two values that fewer than about 8 have"
-        " together, may be lost or invented"
+        "a category, or a single value of a number, that fewer than about 28 units have, and two of"
+        " them that fewer than about 8 have together, may be lost or invented"
     ) in found.reason
 
 

@@ -7,6 +7,7 @@ from distributed_privrl.marginals.cells import NumberCells
 from distributed_privrl.marginals.column import Column
 from distributed_privrl.marginals.shapes import column_shape
 from distributed_privrl.marginals.tables import Margin, counts_of, local_correlation, raked
+from distributed_privrl.marginals.tails import Weight
 
 
 def test_weighted_rows_are_counted_by_hand() -> None:
@@ -97,7 +98,8 @@ def test_dates_that_most_people_lack_may_be_counted_with_others(dated: int, foun
     for _ in range(20):
         noisy = source.normal(0, 9.6, cells.size + cells.counted_values)
         noisy[: cells.size] += counts
-        shape = column_shape(column, noisy, deviation=9.6, most_bins=32)
+        total = Weight(value=source.normal(1629, 4.8), deviation=4.8)
+        shape = column_shape(column, noisy, deviation=9.6, most_bins=32, total=total)
         _, joined = shape.bin_counts
         seen += Margin(shape.bin_masses, 9.6 * np.sqrt(joined)).varies(2.0, ordered=True)
     assert seen in found, "by two deviations one constant column in 40 varies"
