@@ -89,27 +89,28 @@ def _body(
     """Return the first piece of a column's body, and that after its last one.
 
     Outermost pieces of the body that are wide, and hold less than half of it, are left to the
-    tails: spread evenly, they would reach too far.
+    tails: spread evenly, they would reach too far. Those between the body and the heaviest single
+    value are no tail.
     """
     found = [i for i, piece in enumerate(pieces) if piece.mass >= _BODY * piece.deviation]
     if not found:
         return (0, 0) if len(lone) else (0, len(pieces))
+    heaviest = int(lone[np.argmax(noisy[lone])]) if len(lone) else -1
     most = (sum(pieces[i].mass for i in found) + float(noisy[lone].sum())) / 2
 
     def is_tail(piece: _Piece) -> bool:
         return len(piece.inside) > _WIDE and piece.mass < most
 
-    heaviest = int(lone[np.argmax(noisy[lone])]) if len(lone) else None
-    while len(found) > 1 and is_tail(pieces[found[-1]]):
+    ends_below = not len(lone) or heaviest > pieces[found[0]].inside[-1]
+    ends_above = not len(lone) or heaviest < pieces[found[-1]].inside[0]
+    while len(found) > 1 and ends_above and is_tail(pieces[found[-1]]):
         found.pop()
-    while len(found) > 1 and is_tail(pieces[found[0]]):
+    while len(found) > 1 and ends_below and is_tail(pieces[found[0]]):
         found.pop(0)
-    (first, *_), (*_, last) = found, found
-    if heaviest is not None and first == last and is_tail(pieces[first]):
-        inside = pieces[first].inside
-        if heaviest < inside[0] or heaviest > inside[-1]:
-            return 0, 0
-    return first, last + 1
+    alone = len(found) == 1 and len(lone) > 0 and (ends_below or ends_above)
+    if alone and is_tail(pieces[found[0]]):
+        return 0, 0
+    return found[0] if ends_below else 0, found[-1] + 1 if ends_above else len(pieces)
 
 
 @dataclass(frozen=True, eq=False)
