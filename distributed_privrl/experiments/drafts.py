@@ -253,6 +253,7 @@ def _schema(draft: Draft) -> list[str]:
         "columns:",
         "  # Leave out what nobody needs before the first run: fewer columns keep more relations,",
         "  # and a budget that a run has charged serves this import, no other of the same people.",
+        "  # Leave out what others tell, too, such as a sum of them: compute it from the release.",
     ]
     for part, names in (("observation", draft.observation), ("action", draft.action)):
         lines.append(f"  {part}:" if names else f"  {part}: {_NONE}")
@@ -338,8 +339,11 @@ def _kinds(draft: Draft) -> list[str]:
             lines.append(f"    # missing: {other}  # keeps rows without a value")
     declared = bool(lines)
     if numbers:
-        lines.append("  # a number or whole number keeps its gaps with missing: indicator, and is")
-        lines.append("  # never above another one with at_most: THAT COLUMN")
+        lines += [
+            "  # a number or whole number keeps its gaps with missing: indicator, and is",
+            "  # never above another one with at_most: THAT COLUMN; one that is a code, such as",
+            "  # that of a plan, is better declared as a category",
+        ]
     if draft.trajectory is not None:
         lines.append("  # add lasting: true to what a person keeps, such as sex or year of birth")
     return ["kinds:", *lines] if declared else ["# kinds:", *lines]
