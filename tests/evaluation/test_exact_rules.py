@@ -228,6 +228,40 @@ def test_a_number_that_is_sometimes_above_is_no_rule() -> None:
     assert set(found) == {"home given hits"}
 
 
+def bills(seed: int, units: int = 400) -> pd.DataFrame:
+    """Return bills whose total is the sum of three parts, most of them nothing."""
+    rng = np.random.default_rng(seed)
+    count = 5 * units
+    parts = {
+        name: np.where(rng.random(count) < share, rng.gamma(1.0, 90.0, count).round(2), 0.0)
+        for name, share in (("doctor", 0.7), ("drugs", 0.5), ("hospital", 0.15))
+    }
+    frame = pd.DataFrame({**parts, "income": rng.normal(9000, 2000, count)})
+    frame["total"] = frame["doctor"] + frame["drugs"] + frame["hospital"]
+    return frame[["doctor", "drugs", "total", "hospital", "income"]]
+
+
+def test_a_total_of_its_parts_is_one_rule() -> None:
+    found = asked(rows_of(bills(0), 400), rows_of(bills(1), 400))
+    sums = [one for one in found.values() if " = " in one.rule.says]
+    (one,) = sums
+    assert one.rule.says == "total = doctor + drugs + hospital"
+    assert not one.lost
+    made = bills(1)
+    made["total"] = made["total"] * 1.1
+    (broken,) = [
+        one
+        for one in asked(rows_of(bills(0), 400), rows_of(made, 400)).values()
+        if " = " in one.rule.says
+    ]
+    assert broken.lost
+    assert broken.share.value < 0.5
+    loose = bills(0)
+    loose["total"] += np.random.default_rng(4).normal(0, 20, len(loose))
+    rules = asked(rows_of(loose, 400), rows_of(bills(1), 400)).values()
+    assert not any(" = " in one.rule.says for one in rules)
+
+
 def test_columns_and_rows_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging, "MOST_COLUMNS", 4)
     assert asked(REAL, shop(1)) == {}

@@ -109,6 +109,41 @@ class Function:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sum:
+    """A number is the sum of several others, such as a total of its parts.
+
+    Args:
+        target: column.
+        columns: of the others.
+        signs: of each of them: 1, or -1 where it is taken off.
+    """
+
+    target: str
+    columns: tuple[str, ...]
+    signs: tuple[float, ...]
+
+    @property
+    def given(self) -> str:
+        """See `Rule.given`."""
+        return ", ".join(self.columns)
+
+    @property
+    def says(self) -> str:
+        """See `Rule.says`."""
+        terms = [
+            f"{'-' if sign < 0 else '+'} {name}"
+            for name, sign in zip(self.columns, self.signs, strict=True)
+        ]
+        return f"{self.target} = {' '.join(terms).removeprefix('+ ')}"
+
+    def asked(self, rows: CodedTable) -> Asked:
+        """See `Rule.asked`."""
+        parts = np.stack([rows.numbers[name] for name in self.columns], axis=1)
+        told = rows.known(self.target, *self.columns)
+        return _near(rows, self.target, parts @ np.array(self.signs), told)
+
+
+@dataclass(frozen=True, kw_only=True)
 class NotAbove:
     """A number is never larger than another one.
 

@@ -14,6 +14,7 @@ from distributed_privrl.evaluation.exact_rules.kinds import (
     NotAbove,
     Picked,
     Rule,
+    Sum,
 )
 
 HOLDS = 0.995
@@ -55,6 +56,7 @@ def rules_of(rows: CodedTable, later: Sequence[str]) -> Iterator[Rule]:
             ordered.append(smaller)
         elif (never := _never(rows, one, other)) is not None:
             yield never
+    yield from _sums([name for name in rows.codings if name not in later], rows, related)
     yield from _plainest(ordered)
     yield from _picked_ones(rows, varied, related)
 
@@ -162,6 +164,42 @@ def _plainest(ordered: Sequence[NotAbove]) -> Iterator[NotAbove]:
     for one in ordered:
         if not any((middle, one.given) in pairs for middle in above[one.target]):
             yield one
+
+
+def _sums(names: Sequence[str], rows: CodedTable, related: set[tuple[str, str]]) -> list[Sum]:
+    """Return the numbers that are sums of two others or more, each relation once.
+
+    Least squares of a number on all others have the coefficients 1 and -1 where it is their sum.
+    Numbers that have gaps, or that another one tells, take no part.
+    """
+    numbers: list[str] = []
+    for name in names:
+        is_told = any((one, name) in related for one in numbers)
+        if rows.codings[name].categories is None and rows.known(name).all() and not is_told:
+            numbers.append(name)
+    count = len(rows.units)
+    if len(numbers) < 3 or count < max(FEWEST_ROWS, 2 * len(numbers)):
+        return []
+    values = np.stack([rows.numbers[name] for name in numbers], axis=1)
+    found: dict[frozenset[str], Sum] = {}
+    for place, target in enumerate(numbers):
+        others = np.delete(values, place, axis=1)
+        scales = np.maximum(others.std(axis=0), 1e-300)
+        scaled, aim = others / scales, values[:, place]
+        weights = np.linalg.lstsq(scaled - scaled.mean(axis=0), aim - aim.mean(), rcond=None)[0]
+        signs = np.rint(weights / scales).clip(-1, 1)
+        used = np.flatnonzero(signs)
+        if len(used) < 2 or rows.units_of(np.ones(count, np.bool_)) < FEWEST_UNITS:
+            continue
+        rest = np.abs(aim - others[:, used] @ signs[used])
+        if np.mean(rest <= rows.codings[target].exact) < HOLDS:
+            continue
+        columns = tuple(np.delete(numbers, place)[used].tolist())
+        one = Sum(target=target, columns=columns, signs=tuple(signs[used].tolist()))
+        key = frozenset((target, *columns))
+        if key not in found or min(one.signs) > min(found[key].signs):
+            found[key] = one
+    return list(found.values())
 
 
 def _never(rows: CodedTable, one: str, other: str) -> NeverTogether | None:
