@@ -30,7 +30,8 @@ _Says = Callable[[Judged], str]
 def problems_of(found: Usefulness) -> list[str]:
     """Return what rows are not useful for, with the reason, by the thresholds above.
 
-    What fails for a column, and again for those that follow from it, is told once.
+    What fails for a column, and again for those that follow from it, is told once. Checks take
+    turns: first the worst of each, then the second of each, and so on.
 
     Args:
         found: about the rows.
@@ -48,7 +49,8 @@ def problems_of(found: Usefulness) -> list[str]:
         rate_problems(found.rates),
         _failed("area", found.areas, _is_telling, partial(_of_area, seen))[:1],
     ]
-    return in_lines(itertools.chain(*checks), found.follows)
+    rounds = itertools.zip_longest(*(in_lines(one, found.follows) for one in checks))
+    return [line for lines in rounds for line in lines if line is not None]
 
 
 def _failed(

@@ -130,6 +130,28 @@ def test_a_lost_column_a_lost_event_and_lost_time_are_named() -> None:
     assert any(text.startswith("learning next ward from state and") for text in problems)
 
 
+def test_the_worst_of_each_check_comes_before_the_second_of_any() -> None:
+    """All columns came first, then all pairs; rules stood below thirty lines."""
+    made = shuffled(clinic(400, 1), "gain", "next ward", "next age")
+    made = with_columns(made, age=made.frame["age"] + 10, gain=made.frame["gain"] + 3)
+    found = problems_of(judged(REAL, made))
+    first = {
+        words: next(place for place, text in enumerate(found) if words in text)
+        for words in (
+            "is distributed: ",
+            "go together: ",
+            "over time: ",
+            "what depends on ",
+            "they explain ",
+            "is chosen from ",
+            "standing in for real rows",
+        )
+    }
+    assert sorted(first.values()) == list(range(len(first))), found
+    assert sum("is distributed: " in text for text in found) > 1
+    assert sum("over time: " in text for text in found) > 1
+
+
 @pytest.mark.usefixtures("nothing_learned")
 def test_lengths_of_trajectories_are_compared_where_both_have_some() -> None:
     long = judged(REAL, clinic(200, 1, steps=9))
