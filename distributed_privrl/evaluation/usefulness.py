@@ -23,7 +23,7 @@ from distributed_privrl.evaluation.exact_rules.judging import (
     JudgedRule,
     judged_rules,
 )
-from distributed_privrl.evaluation.followers import followers
+from distributed_privrl.evaluation.followers import followers, kept_ones
 from distributed_privrl.evaluation.judged import Judged, Named, judged, worst
 from distributed_privrl.evaluation.rare_events import rare_events, rates_among_rare, vanished
 from distributed_privrl.evaluation.table_measures import (
@@ -73,7 +73,8 @@ class Usefulness:
         vanished: real rows of each category that no synthetic row has.
         associations: of the synthetic less those of the real rows, by the names of two columns.
         terms: words for the parts of a row.
-        follows: columns that another one tells in every real row, and that other one.
+        follows: columns that another one tells in every real row, and that other one; and those
+            of the next step that are what the row's own ones are, as what a person keeps.
     """
 
     units: int
@@ -167,7 +168,7 @@ def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | st
             for columns, one in zip(itertools.combinations(related, 2), pairs, strict=True)
         },
         terms=terms_of(whole),
-        follows=followers(whole.frame, varying),
+        follows=_follows(whole, varying),
     )
 
 
@@ -247,10 +248,7 @@ def _related(rows: Rows, *, names: list[str]) -> dict[Named, float]:
 def _over_time(rows: Rows) -> dict[Named, float]:
     """Return what a column has to do with itself a step later, and how its spread changes."""
     found = {}
-    steps = {
-        now: (rows.frame[now], rows.frame[after])
-        for now, after in zip(rows.state[: len(rows.successor)], rows.successor, strict=True)
-    }
+    steps = {now: (rows.frame[now], rows.frame[after]) for now, after in _steps(rows)}
     follows = np.flatnonzero(~rows.ends[:-1])
     if len(follows):
         for name in (*rows.action, *rows.rewarded):
@@ -313,6 +311,19 @@ def _areas(judge: Rows, other: Rows, made: Rows, rng: np.random.Generator) -> tu
         for name, value in theirs.items()
         if name in own
     )
+
+
+def _follows(rows: Rows, varying: Sequence[str]) -> dict[str, str]:
+    """Return the columns that follow from another own column, of a row and of its next step."""
+    found = followers(rows.frame, varying)
+    steps = {after: now for now, after in _steps(rows) if now in varying}
+    kept = kept_ones(rows.frame, steps)
+    return found | {after: found.get(now, now) for after, now in kept.items()}
+
+
+def _steps(rows: Rows) -> list[tuple[str, str]]:
+    """Return the columns of the state that the next step has, too, with those of the next step."""
+    return list(zip(rows.state[: len(rows.successor)], rows.successor, strict=True))
 
 
 def _share_of_others(real: pd.Series, synthetic: pd.Series) -> float:

@@ -163,8 +163,9 @@ def _followers(found: Usefulness) -> list[Metric]:
             name="columns that follow from another one",
             value=len(named),
             explanation=f"{', '.join(named[:SHOWN])}{more}: in every real row that was"
-            " compared. Whether synthetic rows keep to it is an exact rule. Relations of these"
-            " columns are not counted above, and red lines that say one thing again are counted",
+            " compared; the next step's value of what a person keeps follows from the row's own."
+            " Whether synthetic rows keep to it is an exact rule. Relations of these columns are"
+            " not counted above, and red lines that say one thing again are counted",
         )
     ]
 

@@ -11,7 +11,7 @@ from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation import plots
 from distributed_privrl.evaluation.conditional import TAUGHT_ROWS
-from distributed_privrl.evaluation.exact_rules.judging import FAR_RULE, RULE_ROWS
+from distributed_privrl.evaluation.exact_rules.judging import FAR_RULE, RULE_ROWS, told_once
 from distributed_privrl.evaluation.figures import PrivateFigure
 from distributed_privrl.evaluation.judged import Judged
 from distributed_privrl.evaluation.problems import (
@@ -164,7 +164,8 @@ def _rules(found: Usefulness) -> Section:
         " numbers differ by a constant or are multiples, a category picks the number that another"
         " one is, values never meet. One half of the real units teaches a rule. The figure is the"
         " share of the synthetic rows that keep to it, among those that it says something of;"
-        " beside it, of the other half." + _by(found, RULE_ROWS),
+        " beside it, of the other half. Of rules over the same columns, or over those that follow"
+        " from them, the worst is shown." + _by(found, RULE_ROWS),
         metrics=[
             Metric(
                 name=one.share.name,
@@ -172,7 +173,7 @@ def _rules(found: Usefulness) -> Section:
                 reference=one.share.reference,
                 explanation=one.rule.says,
             )
-            for one in found.rules[:SHOWN]
+            for one in told_once(found.rules, found.follows)[:SHOWN]
         ]
         or [Metric(name="exact rules", value="none: no relation holds in all real rows")],
     )
