@@ -7,6 +7,7 @@ from functools import partial
 from distributed_privrl.evaluation.exact_rules.judging import rule_problems
 from distributed_privrl.evaluation.followers import Problem, in_lines
 from distributed_privrl.evaluation.judged import Judged
+from distributed_privrl.evaluation.means import mean_problems
 from distributed_privrl.evaluation.rare_events import event_problems, rate_problems
 from distributed_privrl.evaluation.relations import is_lost
 from distributed_privrl.evaluation.usefulness import Usefulness
@@ -39,6 +40,7 @@ def problems_of(found: Usefulness) -> list[str]:
     given, state, seen = found.terms.given, found.terms.state, found.terms.seen
     checks = [
         _failed("column", found.columns, lambda one: one.excess > FAR_COLUMN, _of_column),
+        mean_problems(found.means),
         _failed("pair", found.pairs, is_lost, partial(_of_relation, "{} go together")),
         _failed("time", found.over_time, is_lost, partial(_of_relation, "{} over time")),
         _failed("profile", found.profiles, lambda one: one.excess > FAR_PROFILE, _of_profile),

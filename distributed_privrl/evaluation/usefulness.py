@@ -8,7 +8,7 @@ None of this is a private release: it belongs into ``private/``.
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -25,6 +25,7 @@ from distributed_privrl.evaluation.exact_rules.judging import (
 )
 from distributed_privrl.evaluation.followers import followers, kept_ones
 from distributed_privrl.evaluation.judged import Judged, Named, judged, worst
+from distributed_privrl.evaluation.means import mean_gaps, mean_of
 from distributed_privrl.evaluation.rare_events import rare_events, rates_among_rare, vanished
 from distributed_privrl.evaluation.table_measures import (
     association,
@@ -56,8 +57,9 @@ class Usefulness:
         paired: rows of each half, and of the synthetic ones, that pairs rest on, at most.
         columns: distances, 0 to 1: Kolmogorov-Smirnov of numbers, total variation of categories,
             and of steps and returns of trajectories.
-        pairs: differences of the associations of two columns of a row; where both sides have
-            trajectories, of a column and `TIME`, too.
+        means: differences of the means of numbers, in their mean absolute deviations.
+        pairs: differences of the associations of two columns of a row, of the ranks of numbers;
+            where both sides have trajectories, of a column and `TIME`, too.
         rules: that hold in the real rows, with the shares of rows that keep to them.
         over_time: differences of what a step has to do with the next one: associations of a column
             with itself, and shares of steps that keep its value; and of how the spread of a number
@@ -89,6 +91,7 @@ class Usefulness:
     events: tuple[Judged, ...]
     areas: tuple[Judged, ...]
     constants: Mapping[str, float]
+    means: tuple[Judged, ...] = ()
     rates: tuple[Judged, ...] = ()
     vanished: Mapping[str, int] = field(default_factory=dict)
     profiles: tuple[Judged, ...] = ()
@@ -142,6 +145,7 @@ def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | st
         made=len(made),
         paired=paired,
         columns=worst(_apart(distances, splits, made)),
+        means=worst(_means(whole, splits, made, varying)),
         pairs=worst(pairs),
         rules=judged_rules(
             judge,
@@ -229,6 +233,19 @@ def _distances(real: Rows, other: Rows, *, names: list[str]) -> dict[Named, floa
     return found
 
 
+def _means(whole: Rows, splits: _Splits, made: Rows, names: Sequence[str]) -> list[Judged]:
+    """Return how far the means of numbers are from the real ones, with both."""
+
+    def gaps(real: Rows, other: Rows) -> dict[Named, float]:
+        found = mean_gaps(real.frame, other.frame, names)
+        return {Named(name, (name,)): gap for name, gap in found.items()}
+
+    return [
+        replace(one, real=mean_of(whole.frame, one.name), synthetic=mean_of(made.frame, one.name))
+        for one in _apart(gaps, splits, made)
+    ]
+
+
 def _profiles(real: Rows, other: Rows, *, names: list[str]) -> dict[Named, float]:
     """Return how far the means of numbers at each step are from the real ones, in deviations."""
     if TIME not in real.frame:
@@ -241,7 +258,10 @@ def _profiles(real: Rows, other: Rows, *, names: list[str]) -> dict[Named, float
 
 
 def _related(rows: Rows, *, names: list[str]) -> dict[Named, float]:
-    found = associations(rows.frame[names])
+    """Return the associations of pairs: numbers by their ranks, beside categories, too."""
+    frame = rows.frame[names]
+    numbers = {name: frame[name].rank() for name in names if not is_category(frame[name])}
+    found = associations(frame.assign(**numbers))
     return {Named(" and ".join(both), both): value for both, value in found.items()}
 
 

@@ -14,6 +14,7 @@ from distributed_privrl.evaluation.conditional import TAUGHT_ROWS
 from distributed_privrl.evaluation.exact_rules.judging import FAR_RULE, RULE_ROWS, told_once
 from distributed_privrl.evaluation.figures import PrivateFigure
 from distributed_privrl.evaluation.judged import Judged
+from distributed_privrl.evaluation.means import FAR_MEAN
 from distributed_privrl.evaluation.problems import (
     FAR_AREA,
     FAR_COLUMN,
@@ -61,6 +62,7 @@ def usefulness_sections(store: DatasetStore, *, real: str, synthetic: str) -> li
     sections = [
         overview(found, rows),
         _columns(found),
+        *([_means(found)] if found.means else []),
         _pairs(found),
         _rules(found),
         _taught(found),
@@ -82,7 +84,8 @@ def _judging(found: Usefulness) -> Section:
         " other half: what that scores stands beside each figure, and is what another real sample"
         f" of that size would score. Figures are means over {SPLITS} splits."
         f" A column is lost if its distance is larger by {FAR_COLUMN:g} than any other real"
-        f" sample's, a relation if its strength is off by {FAR_PAIR:g} more, or if one of"
+        f" sample's, a mean if it is off by {FAR_MEAN:g} mean absolute deviations more, a relation"
+        f" if its strength is off by {FAR_PAIR:g} more, or if one of"
         f" {LEAST_RELATION:g} or more has less than {HALF:g} of it left and is off {CLEARLY:g}"
         " times as much as any other real sample's (if it is off by less, but by more than any"
         " other real sample's, it counts as neither kept nor lost), a rule if the share of"
@@ -133,6 +136,16 @@ def _columns(found: Usefulness) -> Section:
     )
 
 
+def _means(found: Usefulness) -> Section:
+    return Section(
+        title="Means",
+        explanation="Difference of a number's mean from that of the real rows, in mean absolute"
+        " deviations of the real ones from their median. A few rows far out move it, and hardly"
+        " the distribution above." + _by(found),
+        metrics=_metrics(found.means),
+    )
+
+
 def _pairs(found: Usefulness) -> Section:
     names = list(dict.fromkeys(name for pair in found.associations for name in pair))
     table = np.zeros((len(names), len(names)))
@@ -142,9 +155,10 @@ def _pairs(found: Usefulness) -> Section:
     return Section(
         title="The worst pairs",
         explanation="Difference of how strongly two columns go together: Spearman's correlation of"
-        " two numbers, the correlation ratio of a number and a category, Cramer's V of two"
-        " categories. A category is one column, however many values it has. Columns of the next"
-        " step are below." + _by(found, found.paired),
+        " two numbers, the correlation ratio of a number's ranks and a category, Cramer's V of two"
+        " categories. Ranks, because a few large numbers would hide what all others have to do"
+        " with a category. A category is one column, however many values it has. Columns of the"
+        " next step are below." + _by(found, found.paired),
         metrics=_metrics(found.pairs),
         figures=[
             PrivateFigure(
