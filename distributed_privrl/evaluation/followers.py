@@ -60,8 +60,8 @@ def kept_ones(frame: pd.DataFrame, steps: Mapping[str, str]) -> dict[str, str]:
     for after, now in steps.items():
         known = (frame[now].notna() & frame[after].notna()).to_numpy()
         if known.sum() >= _KEPT_ROWS:
-            values = (frame[name].to_numpy()[known] for name in (now, after))
-            if np.array_equal(*values):
+            one, other = (frame[name].to_numpy()[known] for name in (now, after))
+            if np.array_equal(one, other):
                 found[after] = now
     return found
 
