@@ -1,4 +1,4 @@
-"""Columns that follow from another one, such as an indicator of one value of a category."""
+"""Columns that follow from another one: an indicator of a category, what a person keeps."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,8 @@ import pandas as pd
 
 _ROWS_A_LEVEL = 20
 """Rows that values of a column have on average, at least, so that nothing follows by chance."""
+_KEPT_ROWS = 20
+"""Rows with both steps, at least, in which a column that is kept stays what it is."""
 
 
 def followers(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
@@ -42,6 +44,38 @@ def followers(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def kept_ones(frame: pd.DataFrame, steps: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns of the next step that are what the row has, wherever both are known.
+
+    Args:
+        frame: ``(N, columns)``, real rows.
+        steps: columns of the next step, and those of the row that they continue.
+
+    Example:
+        >>> frame = pd.DataFrame({"sex": [0, 1] * 20, "next sex": [0, 1] * 20})
+        >>> kept_ones(frame, {"next sex": "sex"})
+        {'next sex': 'sex'}
+    """
+    found = {}
+    for after, now in steps.items():
+        known = (frame[now].notna() & frame[after].notna()).to_numpy()
+        if known.sum() >= _KEPT_ROWS:
+            one, other = (frame[name].to_numpy()[known] for name in (now, after))
+            if np.array_equal(one, other):
+                found[after] = now
+    return found
+
+
+def roots(columns: Iterable[str], follows: Mapping[str, str]) -> frozenset[str]:
+    """Return the columns that others of ``columns`` follow from, and those that follow from none.
+
+    Args:
+        columns: names.
+        follows: columns that another one tells, and that other one.
+    """
+    return frozenset(follows.get(name, name) for name in columns)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """What rows are not useful for.
@@ -65,25 +99,29 @@ def in_lines(problems: Iterable[Problem], follows: Mapping[str, str]) -> list[st
 
     Args:
         problems: the worst of each kind first.
-        follows: as `followers` returns them.
+        follows: columns that another one tells, and that other one.
     """
-    groups: dict[tuple[object, ...], list[Problem]] = {}
+    groups: dict[tuple[object, ...], dict[int, Problem]] = {}
     for place, one in enumerate(problems):
-        roots = frozenset(follows.get(name, name) for name in one.columns)
-        is_told = bool(roots & set(follows.values()))
-        groups.setdefault((one.kind, roots) if is_told else (place,), []).append(one)
-    return [line for group in groups.values() for line in _lines(group, follows)]
+        about = roots(one.columns, follows)
+        is_told = bool(about & set(follows.values()))
+        groups.setdefault((one.kind, about) if is_told else (place,), {})[place] = one
+    lines: dict[int, str] = {}
+    for group in groups.values():
+        lines |= _lines(group, follows)
+    return [lines[place] for place in sorted(lines)]
 
 
-def _lines(group: Sequence[Problem], follows: Mapping[str, str]) -> list[str]:
-    """Return the texts of problems that say one thing: of columns that follow from others once."""
-    again = [one for one in group if set(one.columns) & set(follows)]
-    alone = [one for one in group if one not in again] or [again.pop(0)]
-    first, *others = [one.text for one in alone]
+def _lines(group: Mapping[int, Problem], follows: Mapping[str, str]) -> dict[int, str]:
+    """Return the texts of problems that say one thing, by place: those of followers once."""
+    again = [place for place, one in group.items() if set(one.columns) & set(follows)]
+    first, *others = [place for place in group if place not in again] or [again.pop(0)]
+    text = group[first].text
     if again:
-        tellers = {follows[name] for one in again for name in one.columns if name in follows}
-        first += (
+        columns = {name for place in again for name in group[place].columns}
+        tellers = {follows[name] for name in columns if name in follows}
+        text += (
             f" ({len(again)} more such {'line' if len(again) == 1 else 'lines'} on columns that"
             f" follow from {' or '.join(sorted(tellers))})"
         )
-    return [first, *others]
+    return {min(group): text, **{place: group[place].text for place in others}}

@@ -7,6 +7,7 @@ from functools import partial
 from distributed_privrl.evaluation.exact_rules.judging import rule_problems
 from distributed_privrl.evaluation.followers import Problem, in_lines
 from distributed_privrl.evaluation.judged import Judged
+from distributed_privrl.evaluation.means import mean_problems
 from distributed_privrl.evaluation.rare_events import event_problems, rate_problems
 from distributed_privrl.evaluation.relations import is_lost
 from distributed_privrl.evaluation.usefulness import Usefulness
@@ -30,7 +31,8 @@ _Says = Callable[[Judged], str]
 def problems_of(found: Usefulness) -> list[str]:
     """Return what rows are not useful for, with the reason, by the thresholds above.
 
-    What fails for a column, and again for those that follow from it, is told once.
+    What fails for a column, and again for those that follow from it, is told once. Checks take
+    turns: first the worst of each, then the second of each, and so on.
 
     Args:
         found: about the rows.
@@ -38,6 +40,7 @@ def problems_of(found: Usefulness) -> list[str]:
     given, state, seen = found.terms.given, found.terms.state, found.terms.seen
     checks = [
         _failed("column", found.columns, lambda one: one.excess > FAR_COLUMN, _of_column),
+        mean_problems(found.means),
         _failed("pair", found.pairs, is_lost, partial(_of_relation, "{} go together")),
         _failed("time", found.over_time, is_lost, partial(_of_relation, "{} over time")),
         _failed("profile", found.profiles, lambda one: one.excess > FAR_PROFILE, _of_profile),
@@ -48,7 +51,8 @@ def problems_of(found: Usefulness) -> list[str]:
         rate_problems(found.rates),
         _failed("area", found.areas, _is_telling, partial(_of_area, seen))[:1],
     ]
-    return in_lines(itertools.chain(*checks), found.follows)
+    rounds = itertools.zip_longest(*(in_lines(one, found.follows) for one in checks))
+    return [line for lines in rounds for line in lines if line is not None]
 
 
 def _failed(

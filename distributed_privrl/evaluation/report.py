@@ -33,6 +33,8 @@ WHOLE_TRAJECTORIES = "Whole trajectories"
 TRAINED_AGENTS = "Agents trained on the dataset"
 """Title of what agents learned from released rows."""
 _SCHEMA = 1
+_REASONS = 16
+"""Things that rows are not useful for which a page shows at once; it folds further ones."""
 _PNG_MAGIC = b"\x89PNG"
 
 
@@ -64,7 +66,8 @@ class Section:
         metrics: its numbers.
         figures: its figures.
         not_useful: what the rows are not useful for, each with the reason; the report says it in
-            red beside its certificate. It is computed from real rows: for private reports alone.
+            red beside its certificate, the page the first ones at once and the others where they
+            are unfolded. It is computed from real rows: for private reports alone.
         notes: what the owner of the rows should look at first; it stands there, too, and is for
             private reports alone.
     """
@@ -185,6 +188,7 @@ def render_html(
     title: str, certificate: Mapping[str, Any], sections: Sequence[Section], audience: Audience
 ) -> str:
     """Return the page; see `write_report`."""
+    to_owner = _to_the_owner(sections, audience)
     return _page().render(
         title=title,
         audience=audience,
@@ -193,8 +197,9 @@ def render_html(
         in_words=explain_stages(certificate),
         stages=[_stage(stage) for stage in certificate.get("stages", ())],
         assumptions=_assumptions(certificate),
-        not_useful=_to_the_owner(sections, audience)["not_useful_for"],
-        notes=_to_the_owner(sections, audience)["notes"],
+        not_useful=to_owner["not_useful_for"][:_REASONS],
+        further=to_owner["not_useful_for"][_REASONS:],
+        notes=to_owner["notes"],
         sections=[
             {
                 "title": section.title,

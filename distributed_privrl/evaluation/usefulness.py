@@ -8,7 +8,7 @@ None of this is a private release: it belongs into ``private/``.
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -23,8 +23,9 @@ from distributed_privrl.evaluation.exact_rules.judging import (
     JudgedRule,
     judged_rules,
 )
-from distributed_privrl.evaluation.followers import followers
+from distributed_privrl.evaluation.followers import followers, kept_ones
 from distributed_privrl.evaluation.judged import Judged, Named, judged, worst
+from distributed_privrl.evaluation.means import mean_gaps, mean_of
 from distributed_privrl.evaluation.rare_events import rare_events, rates_among_rare, vanished
 from distributed_privrl.evaluation.table_measures import (
     association,
@@ -56,8 +57,9 @@ class Usefulness:
         paired: rows of each half, and of the synthetic ones, that pairs rest on, at most.
         columns: distances, 0 to 1: Kolmogorov-Smirnov of numbers, total variation of categories,
             and of steps and returns of trajectories.
-        pairs: differences of the associations of two columns of a row; where both sides have
-            trajectories, of a column and `TIME`, too.
+        means: differences of the means of numbers, in their mean absolute deviations.
+        pairs: differences of the associations of two columns of a row, of the ranks of numbers;
+            where both sides have trajectories, of a column and `TIME`, too.
         rules: that hold in the real rows, with the shares of rows that keep to them.
         over_time: differences of what a step has to do with the next one: associations of a column
             with itself, and shares of steps that keep its value; and of how the spread of a number
@@ -73,7 +75,8 @@ class Usefulness:
         vanished: real rows of each category that no synthetic row has.
         associations: of the synthetic less those of the real rows, by the names of two columns.
         terms: words for the parts of a row.
-        follows: columns that another one tells in every real row, and that other one.
+        follows: columns that another one tells in every real row, and that other one; and those
+            of the next step that are what the row's own ones are, as what a person keeps.
     """
 
     units: int
@@ -88,6 +91,7 @@ class Usefulness:
     events: tuple[Judged, ...]
     areas: tuple[Judged, ...]
     constants: Mapping[str, float]
+    means: tuple[Judged, ...] = ()
     rates: tuple[Judged, ...] = ()
     vanished: Mapping[str, int] = field(default_factory=dict)
     profiles: tuple[Judged, ...] = ()
@@ -141,6 +145,7 @@ def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | st
         made=len(made),
         paired=paired,
         columns=worst(_apart(distances, splits, made)),
+        means=worst(_means(whole, splits, made, varying)),
         pairs=worst(pairs),
         rules=judged_rules(
             judge,
@@ -167,7 +172,7 @@ def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | st
             for columns, one in zip(itertools.combinations(related, 2), pairs, strict=True)
         },
         terms=terms_of(whole),
-        follows=followers(whole.frame, varying),
+        follows=_follows(whole, varying),
     )
 
 
@@ -228,6 +233,19 @@ def _distances(real: Rows, other: Rows, *, names: list[str]) -> dict[Named, floa
     return found
 
 
+def _means(whole: Rows, splits: _Splits, made: Rows, names: Sequence[str]) -> list[Judged]:
+    """Return how far the means of numbers are from the real ones, with both."""
+
+    def gaps(real: Rows, other: Rows) -> dict[Named, float]:
+        found = mean_gaps(real.frame, other.frame, names)
+        return {Named(name, (name,)): gap for name, gap in found.items()}
+
+    return [
+        replace(one, real=mean_of(whole.frame, one.name), synthetic=mean_of(made.frame, one.name))
+        for one in _apart(gaps, splits, made)
+    ]
+
+
 def _profiles(real: Rows, other: Rows, *, names: list[str]) -> dict[Named, float]:
     """Return how far the means of numbers at each step are from the real ones, in deviations."""
     if TIME not in real.frame:
@@ -240,17 +258,17 @@ def _profiles(real: Rows, other: Rows, *, names: list[str]) -> dict[Named, float
 
 
 def _related(rows: Rows, *, names: list[str]) -> dict[Named, float]:
-    found = associations(rows.frame[names])
+    """Return the associations of pairs: numbers by their ranks, beside categories, too."""
+    frame = rows.frame[names]
+    numbers = {name: frame[name].rank() for name in names if not is_category(frame[name])}
+    found = associations(frame.assign(**numbers))
     return {Named(" and ".join(both), both): value for both, value in found.items()}
 
 
 def _over_time(rows: Rows) -> dict[Named, float]:
     """Return what a column has to do with itself a step later, and how its spread changes."""
     found = {}
-    steps = {
-        now: (rows.frame[now], rows.frame[after])
-        for now, after in zip(rows.state[: len(rows.successor)], rows.successor, strict=True)
-    }
+    steps = {now: (rows.frame[now], rows.frame[after]) for now, after in _steps(rows)}
     follows = np.flatnonzero(~rows.ends[:-1])
     if len(follows):
         for name in (*rows.action, *rows.rewarded):
@@ -313,6 +331,19 @@ def _areas(judge: Rows, other: Rows, made: Rows, rng: np.random.Generator) -> tu
         for name, value in theirs.items()
         if name in own
     )
+
+
+def _follows(rows: Rows, varying: Sequence[str]) -> dict[str, str]:
+    """Return the columns that follow from another own column, of a row and of its next step."""
+    found = followers(rows.frame, varying)
+    steps = {after: now for now, after in _steps(rows) if now in varying}
+    kept = kept_ones(rows.frame, steps)
+    return found | {after: found.get(now, now) for after, now in kept.items()}
+
+
+def _steps(rows: Rows) -> list[tuple[str, str]]:
+    """Return the columns of the state that the next step has, too, with those of the next step."""
+    return list(zip(rows.state[: len(rows.successor)], rows.successor, strict=True))
 
 
 def _share_of_others(real: pd.Series, synthetic: pd.Series) -> float:

@@ -110,6 +110,39 @@ def card(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def card_beside(store: DatasetStore, dataset: str, files: Mapping[str, str]) -> str:
+    """Return the card for a folder of files of a dataset's rows, which its header names.
+
+    It goes on as the card in the dataset's own folder does, with what the public report told, where
+    that one is of the same certificate.
+
+    Args:
+        store: where the dataset lies.
+        dataset: id of one that was released, or declared public.
+        files: as in `card`.
+
+    Raises:
+        ConfigError: no such dataset.
+
+    Privacy: post-processing of what was released; no unit, relation or event of its own.
+    """
+    info = store.info(dataset)
+    made = card(info, files=files)
+    path = store.folder(dataset) / FILE_NAME
+    if not info.certificate or not path.is_file():
+        return made
+    own = path.read_text(encoding="utf-8", errors="replace")
+    header, _ = _parted(made)
+    body = _parted(own)[1]
+    return header + body if f"`{info.certificate['digest']}`" in body else made
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """Return the header of a card, with its last line, and what follows it."""
+    header, end, body = text.partition("\n---\n")
+    return header + end, body
+
+
 def _header(info: DatasetInfo, rows: int, files: Mapping[str, str] | None) -> str:
     table = info.declared is not None
     values: dict[str, Any] = {

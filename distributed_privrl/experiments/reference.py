@@ -22,7 +22,8 @@ from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.samples import shown_rows
 from distributed_privrl.experiments.training import Training
 from distributed_privrl.experiments.trials import AGENTS, TRAINING_ON_PRIVATE
-from distributed_privrl.experiments.usefulness_report import TITLE, usefulness_sections
+from distributed_privrl.experiments.usefulness_overview import TITLE
+from distributed_privrl.experiments.usefulness_report import usefulness_sections
 
 RATIOS_FILE = "ratios.json"
 

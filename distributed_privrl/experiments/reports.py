@@ -38,7 +38,8 @@ from distributed_privrl.experiments.release_evaluation import stored_trials
 from distributed_privrl.experiments.samples import shown_rows
 from distributed_privrl.experiments.trajectory_reports import trajectory_sections
 from distributed_privrl.experiments.unseen_values import unseen_sections
-from distributed_privrl.experiments.usefulness_report import TITLE, usefulness_sections
+from distributed_privrl.experiments.usefulness_overview import TITLE
+from distributed_privrl.experiments.usefulness_report import usefulness_sections
 from distributed_privrl.privacy.certificate import Certificate
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.metrics import released_dataset, released_file

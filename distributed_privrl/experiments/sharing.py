@@ -8,7 +8,7 @@ from distributed_privrl.core.files import storage_errors, unfinished_folder, wri
 from distributed_privrl.data.declared import DeclaredTable
 from distributed_privrl.data.exporting import export
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments.cards import FILE_NAME, card
+from distributed_privrl.experiments.cards import FILE_NAME, card_beside
 from distributed_privrl.experiments.clearance import cleared
 from distributed_privrl.privacy.ledger import Ledger
 
@@ -47,14 +47,13 @@ def export_folder(
         release = cleared(store, dataset, reader=READER, ledger=ledger)
     if out.exists():
         raise ConfigError(f"{out} exists already: choose another name")
-    info = store.info(dataset)
     with storage_errors(f"write {out}"):
         out.parent.mkdir(parents=True, exist_ok=True)
         with unfinished_folder(out.parent) as unfinished:
             folder = unfinished / out.name
             (folder / DATA_FILE).parent.mkdir(parents=True)
             export(store, dataset, "parquet", folder / DATA_FILE, declared=declared)
-            text = card(info, files={"train": DATA_FILE})
+            text = card_beside(store, dataset, {"train": DATA_FILE})
             write_atomically(folder / FILE_NAME, text)
             if release.certificate is not None:
                 write_atomically(folder / CERTIFICATE, release.certificate.to_json())

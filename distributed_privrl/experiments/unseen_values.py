@@ -33,15 +33,19 @@ def unseen_sections(store: DatasetStore, source: Sourced[str]) -> list[Section]:
     Privacy:
         Post-processing of the released rows, and of kinds of columns that are declared; no event.
     """
-    declared = _declared(store.info(source.content))
+    info = store.info(source.content)
+    declared = _declared(info)
     if not declared:
         return []
+    kinds = dict(_kinds(info))
     found = source.then(lambda made: unseen_values(store, made))
     lines = [
         Metric(
             name=f"column {name}",
             value=found.then(itemgetter(name)).value(_in_words),
-            explanation=f"{len(found.content[name])} of {len(declared[name])} declared values",
+            explanation=f"{len(found.content[name])} of {len(declared[name])} declared values"
+            if isinstance(kinds[name], LabelledKind)
+            else "the gap that is declared",
         )
         for name in found.content
     ]

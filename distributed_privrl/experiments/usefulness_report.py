@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
 
 import numpy as np
 
@@ -12,16 +11,16 @@ from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation import plots
 from distributed_privrl.evaluation.conditional import TAUGHT_ROWS
-from distributed_privrl.evaluation.exact_rules.judging import FAR_RULE, RULE_ROWS
+from distributed_privrl.evaluation.exact_rules.judging import FAR_RULE, RULE_ROWS, told_once
 from distributed_privrl.evaluation.figures import PrivateFigure
 from distributed_privrl.evaluation.judged import Judged
+from distributed_privrl.evaluation.means import FAR_MEAN
 from distributed_privrl.evaluation.problems import (
     FAR_AREA,
     FAR_COLUMN,
     LEAST_TAUGHT,
     TAUGHT_KEPT,
     TELLING_AREA,
-    problems_of,
 )
 from distributed_privrl.evaluation.rare_events import EVENT_FACTOR, FAR_RATE, RARE_EVENT
 from distributed_privrl.evaluation.relations import (
@@ -29,9 +28,6 @@ from distributed_privrl.evaluation.relations import (
     FAR_PAIR,
     HALF,
     LEAST_RELATION,
-    LEAST_WEAK,
-    kept_relations,
-    kept_weak_relations,
 )
 from distributed_privrl.evaluation.report import Metric, Section
 from distributed_privrl.evaluation.usefulness import (
@@ -42,13 +38,7 @@ from distributed_privrl.evaluation.usefulness import (
     usefulness,
 )
 from distributed_privrl.experiments.samples import layout_of, sampled_units
-
-TITLE = "What the release is worth"
-SHOWN = 10
-"""Columns, pairs and events that a section names, the worst ones."""
-_REASONS = 16
-_NAMED = 3
-"""Lost relations that the first paragraph names."""
+from distributed_privrl.experiments.usefulness_overview import SHOWN, TITLE, overview
 
 
 def usefulness_sections(store: DatasetStore, *, real: str, synthetic: str) -> list[Section]:
@@ -70,8 +60,9 @@ def usefulness_sections(store: DatasetStore, *, real: str, synthetic: str) -> li
         return [Section(title=TITLE, metrics=[Metric(name=TITLE, value=found)])]
     rows = info.total_steps.open(Purpose.PRIVATE)
     sections = [
-        _overview(found, rows),
+        overview(found, rows),
         _columns(found),
+        *([_means(found)] if found.means else []),
         _pairs(found),
         _rules(found),
         _taught(found),
@@ -85,77 +76,6 @@ def usefulness_sections(store: DatasetStore, *, real: str, synthetic: str) -> li
     return [*sections, _events(found), _areas(found), _judging(found)]
 
 
-def _overview(found: Usefulness, rows: int) -> Section:
-    """Return what rows are worth in short; ``rows`` are all that the real dataset has."""
-    problems = problems_of(found)
-    more = len(problems) - _REASONS
-    last = [f"{more} more things, in the tables below"] if more > 0 else []
-    return Section(
-        title=TITLE,
-        explanation=_in_short(found, len(problems)),
-        metrics=[
-            Metric(
-                name="real units compared",
-                value=found.units,
-                explanation="all" if found.rows == rows else "of which some rows are compared",
-            ),
-            Metric(
-                name="real rows compared",
-                value=found.rows,
-                explanation=f"of {rows:,}, beside {found.made:,} synthetic ones; each table below"
-                " says how many it rests on",
-            ),
-            *_relations(found),
-            *_weak_relations(found),
-            *_vanished(found),
-            *_followers(found),
-            *_mean("mean distance of a column", found.columns, "0: as in the real rows"),
-            *_mean("mean difference of a relation", found.pairs, "0: as in the real rows"),
-            *_mean(f"mean share explained by {found.terms.given}", found.taught, "more is better"),
-            *(
-                Metric(
-                    name=f"constant: {name}",
-                    value=share,
-                    explanation="share of synthetic rows with another value than the only one of"
-                    " the real rows; left out below",
-                )
-                for name, share in found.constants.items()
-            ),
-        ],
-        not_useful=[*problems[:_REASONS], *last],
-    )
-
-
-def _in_short(found: Usefulness, problems: int) -> str:
-    """Return whether the rows are good, what is lost, and what to do, without a term."""
-    kept = kept_relations(found.own_pairs)
-    good = (
-        f"Not good for everything: {problems} {'check' if problems == 1 else 'checks'} failed, and"
-        " red lines at the top of this page say what the rows are of no use for."
-        if problems
-        else "Good as far as these checks go: none of them failed."
-    )
-    relations = (
-        f" Of {kept.relations} clear relations between two columns {kept.kept} are there as in the"
-        " real rows."
-        if kept.relations
-        else " No two columns of the real rows clearly go together, so that none could be lost."
-    )
-    lost = (
-        f" Lost are above all {', '.join(one.name for one in kept.lost[:_NAMED])}."
-        if kept.lost
-        else ""
-    )
-    return (
-        f"{good}{relations}{lost} What to do: use the rows for what no red line names. If one names"
-        " what you need, take more epsilon in a further run, which is charged anew (once this"
-        " import of people is charged, another one with fewer columns gets no budget); do not"
-        " choose between runs by this page, which no guarantee covers. Each figure below stands"
-        " beside what another real sample would score: nothing can be expected to be nearer than"
-        " that."
-    )
-
-
 def _judging(found: Usefulness) -> Section:
     """Return what the checks are, exactly."""
     return Section(
@@ -164,7 +84,8 @@ def _judging(found: Usefulness) -> Section:
         " other half: what that scores stands beside each figure, and is what another real sample"
         f" of that size would score. Figures are means over {SPLITS} splits."
         f" A column is lost if its distance is larger by {FAR_COLUMN:g} than any other real"
-        f" sample's, a relation if its strength is off by {FAR_PAIR:g} more, or if one of"
+        f" sample's, a mean if it is off by {FAR_MEAN:g} mean absolute deviations more, a relation"
+        f" if its strength is off by {FAR_PAIR:g} more, or if one of"
         f" {LEAST_RELATION:g} or more has less than {HALF:g} of it left and is off {CLEARLY:g}"
         " times as much as any other real sample's (if it is off by less, but by more than any"
         " other real sample's, it counts as neither kept nor lost), a rule if the share of"
@@ -177,97 +98,6 @@ def _judging(found: Usefulness) -> Section:
         f" a classifier's area is above {TELLING_AREA:g}, and {FAR_AREA:g} more than another real"
         " sample's.",
     )
-
-
-def _relations(found: Usefulness) -> list[Metric]:
-    """Return how many relations are kept, and the strongest of those that are not."""
-    kept = kept_relations(found.own_pairs)
-    if not kept.relations:
-        return []
-    names = [one.name for one in kept.lost[:SHOWN]]
-    lost = f"; lost, the strongest first: {', '.join(names)}" if names else ""
-    faded = _sides(kept.faded[:SHOWN])
-    if faded:
-        lost += (
-            "; less than half of it left, but real samples differ too much to call it lost"
-            f" (in real rows, in synthetic ones): {', '.join(faded)}"
-        )
-    return [
-        Metric(
-            name="relations that are kept",
-            value=f"{kept.kept} of {kept.relations}",
-            explanation=f"pairs of columns whose strength is {LEAST_RELATION:g} or more{lost}",
-        )
-    ]
-
-
-def _weak_relations(found: Usefulness) -> list[Metric]:
-    """Return how many weak relations are kept, and the strongest of those that are not."""
-    kept = kept_weak_relations(found.own_pairs)
-    if not kept.relations:
-        return []
-    told = "".join(
-        f"; {word} (in real rows, in synthetic ones): {', '.join(_sides(some[:SHOWN]))}"
-        for word, some in (("lost", kept.lost), ("faded", kept.faded))
-        if some
-    )
-    return [
-        Metric(
-            name="weak relations that are kept",
-            value=f"{kept.kept} of {kept.relations}",
-            explanation=f"pairs of columns whose strength is {LEAST_WEAK:g} to {LEAST_RELATION:g},"
-            f" and more than {CLEARLY:g} times what real samples differ by; never red{told}",
-        )
-    ]
-
-
-def _sides(relations: Sequence[Judged]) -> list[str]:
-    return [f"{one.name} ({one.real:.2f}, {one.synthetic:.2f})" for one in relations]
-
-
-def _vanished(found: Usefulness) -> list[Metric]:
-    """Return the categories that no synthetic row has."""
-    if not found.vanished:
-        return []
-    named = [f"{name} ({count:,} rows)" for name, count in found.vanished.items()]
-    more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
-    return [
-        Metric(
-            name="values that no synthetic row has",
-            value=len(named),
-            explanation=f"{', '.join(named[:SHOWN])}{more}: of the real rows that were compared",
-        )
-    ]
-
-
-def _followers(found: Usefulness) -> list[Metric]:
-    """Return the columns that another one tells, whose relations are those of that one."""
-    if not found.follows:
-        return []
-    named = [f"{name} from {teller}" for name, teller in found.follows.items()]
-    more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
-    return [
-        Metric(
-            name="columns that follow from another one",
-            value=len(named),
-            explanation=f"{', '.join(named[:SHOWN])}{more}: in every real row that was"
-            " compared. Whether synthetic rows keep to it is an exact rule. Relations of these"
-            " columns are not counted above, and red lines that say one thing again are counted",
-        )
-    ]
-
-
-def _mean(name: str, figures: Sequence[Judged], explanation: str) -> list[Metric]:
-    if not figures:
-        return []
-    return [
-        Metric(
-            name=name,
-            value=fmean(one.value for one in figures),
-            reference=fmean(one.reference for one in figures),
-            explanation=explanation,
-        )
-    ]
 
 
 def _metrics(figures: Sequence[Judged]) -> list[Metric]:
@@ -306,6 +136,16 @@ def _columns(found: Usefulness) -> Section:
     )
 
 
+def _means(found: Usefulness) -> Section:
+    return Section(
+        title="Means",
+        explanation="Difference of a number's mean from that of the real rows, in mean absolute"
+        " deviations of the real ones from their median. A few rows far out move it, and hardly"
+        " the distribution above." + _by(found),
+        metrics=_metrics(found.means),
+    )
+
+
 def _pairs(found: Usefulness) -> Section:
     names = list(dict.fromkeys(name for pair in found.associations for name in pair))
     table = np.zeros((len(names), len(names)))
@@ -315,9 +155,10 @@ def _pairs(found: Usefulness) -> Section:
     return Section(
         title="The worst pairs",
         explanation="Difference of how strongly two columns go together: Spearman's correlation of"
-        " two numbers, the correlation ratio of a number and a category, Cramer's V of two"
-        " categories. A category is one column, however many values it has. Columns of the next"
-        " step are below." + _by(found, found.paired),
+        " two numbers, the correlation ratio of a number's ranks and a category, Cramer's V of two"
+        " categories. Ranks, because a few large numbers would hide what all others have to do"
+        " with a category. A category is one column, however many values it has. Columns of the"
+        " next step are below." + _by(found, found.paired),
         metrics=_metrics(found.pairs),
         figures=[
             PrivateFigure(
@@ -337,7 +178,8 @@ def _rules(found: Usefulness) -> Section:
         " numbers differ by a constant or are multiples, a category picks the number that another"
         " one is, values never meet. One half of the real units teaches a rule. The figure is the"
         " share of the synthetic rows that keep to it, among those that it says something of;"
-        " beside it, of the other half." + _by(found, RULE_ROWS),
+        " beside it, of the other half. Of rules over the same columns, or over those that follow"
+        " from them, the worst is shown." + _by(found, RULE_ROWS),
         metrics=[
             Metric(
                 name=one.share.name,
@@ -345,7 +187,7 @@ def _rules(found: Usefulness) -> Section:
                 reference=one.share.reference,
                 explanation=one.rule.says,
             )
-            for one in found.rules[:SHOWN]
+            for one in told_once(found.rules, found.follows)[:SHOWN]
         ]
         or [Metric(name="exact rules", value="none: no relation holds in all real rows")],
     )

@@ -8,12 +8,16 @@ import pytest
 
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.named_rows import Rows
+from distributed_privrl.evaluation import usefulness as module
 from distributed_privrl.evaluation.exact_rules import judging
 from distributed_privrl.evaluation.exact_rules.judging import (
     JudgedRule,
     judged_rules,
     rule_problems,
+    told_once,
 )
+from distributed_privrl.evaluation.exact_rules.kinds import NeverTogether, NotAbove
+from distributed_privrl.evaluation.judged import Judged
 from distributed_privrl.evaluation.problems import problems_of
 from distributed_privrl.evaluation.usefulness import Usefulness, usefulness
 from tests.evaluation.named import names
@@ -279,6 +283,73 @@ def test_a_report_names_broken_rules_among_what_rows_are_not_useful_for() -> Non
 
     assert broken(shop(1)) == []
     assert any("later given age" in text for text in broken(shuffled(shop(1), "later")))
+
+
+def stays(seed: int, *, share: float = 0.0) -> Rows:
+    """Return visits of people who stay on one ward, in one site of its town, and with a number.
+
+    Args:
+        seed: of all draws.
+        share: of the rows whose next ward, and whose site, is any one.
+    """
+    rng = np.random.default_rng(seed)
+    ward = np.repeat(rng.choice(["A", "B", "C", "D"], 400), 5)
+    site = np.char.add(ward, np.repeat(rng.choice(["1", "2"], 400), 5))
+    ends = np.arange(2000) % 5 == 4
+    later = np.where(rng.random(2000) < share, rng.choice(["A", "B", "C", "D"], 2000), ward)
+    other = np.where(rng.random(2000) < share, rng.permutation(site), site)
+    cost = rng.normal(50, 10, 2000)
+    tax = np.where(rng.random(2000) < share / 2, rng.permutation(cost), cost) * 0.2
+    frame = pd.DataFrame(
+        {
+            "ward": names(*ward),
+            "site": names(*other),
+            "cost": cost,
+            "tax": tax,
+            "next ward": names(*later).mask(ends),
+            "next site": names(*other).mask(ends),
+        }
+    )
+    return Rows(
+        frame=frame,
+        state=("ward", "site"),
+        action=("cost",),
+        successor=("next ward", "next site"),
+        units=np.repeat(np.arange(400), 5).astype(np.uint64),
+        ends=ends,
+        reward="tax",
+        end=None,
+    )
+
+
+def test_rules_that_say_one_thing_again_are_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine of ten rules shown were about one lasting column, and others had no place."""
+    for name in ("_areas", "_taught", "_chosen"):
+        monkeypatch.setattr(module, name, lambda *_: ())
+    found = usefulness(stays(0), stays(1, share=0.4), Streams(0))
+    assert isinstance(found, Usefulness)
+    assert found.follows == {"ward": "site", "next ward": "site", "next site": "site"}
+    lost = [one for one in found.rules if one.lost]
+    about = [set(one.share.columns) for one in lost]
+    assert sum(columns <= {"ward", "site", "next ward", "next site"} for columns in about) > 2
+    shown = told_once(lost, found.follows)
+    assert [{*one.share.columns} for one in shown[1:]] == [{"tax", "cost"}]
+    assert shown[0] is lost[0]
+    lines = [text for text in problems_of(found) if text.startswith("what depends on")]
+    assert len(lines) == 2
+    assert lines[0].endswith(" (1 more such line on columns that follow from site)")
+
+
+def test_of_rules_that_are_broken_alike_the_plainer_ones_come_first() -> None:
+    def rule(kind: str, value: float) -> JudgedRule:
+        never = NeverTogether(target=kind, given="x", never=np.ones((1, 1), bool), example=("", ""))
+        plain = NotAbove(target=kind, given="x")
+        share = Judged(name=kind, value=value, reference=1, lowest=1, highest=1)
+        return JudgedRule(rule=plain if kind == "plain" else never, share=share)
+
+    found = [rule("never", 0.501), rule("plain", 0.504), rule("never", 0.45), rule("plain", 0.51)]
+    ordered = sorted(found, key=judging.place_of)
+    assert [one.share.value for one in ordered] == [0.45, 0.504, 0.501, 0.51]
 
 
 def test_what_ends_with_a_row_tells_no_rule_of_ends() -> None:

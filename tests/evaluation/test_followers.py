@@ -9,7 +9,7 @@ import pytest
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.named_rows import Rows
 from distributed_privrl.evaluation import usefulness as module
-from distributed_privrl.evaluation.followers import Problem, followers, in_lines
+from distributed_privrl.evaluation.followers import Problem, followers, in_lines, kept_ones
 from distributed_privrl.evaluation.problems import problems_of
 from distributed_privrl.evaluation.relations import kept_relations
 from distributed_privrl.evaluation.usefulness import Usefulness, usefulness
@@ -65,6 +65,22 @@ def test_nothing_follows_from_what_nearly_every_row_has_a_value_of_its_own_in() 
     assert followers(frame, ["person", "sex"]) == {}
 
 
+def test_what_a_person_keeps_follows_from_the_row_s_own_column() -> None:
+    rng = np.random.default_rng(0)
+    sex, age = names(*rng.choice(["F", "M"], 100)), pd.Series(rng.integers(50, 60, 100) * 1.0)
+    ends = np.arange(100) % 5 == 4
+    frame = pd.DataFrame(
+        {"sex": sex, "age": age, "next sex": sex.mask(ends), "next age": age.mask(ends) + 1}
+    )
+    steps = {"next sex": "sex", "next age": "age"}
+    assert kept_ones(frame, steps) == {"next sex": "sex"}
+    gaps = frame.assign(sex=sex.mask(np.arange(100) % 7 == 0))
+    assert kept_ones(gaps, steps) == {"next sex": "sex"}, "where both are known"
+    changed = frame.assign(**{"next sex": names(*["F" if sex[0] == "M" else "M", *sex[1:]])})
+    assert kept_ones(changed, steps) == {}, "one row is enough"
+    assert kept_ones(frame[:20], steps) == {}, "16 rows are too few"
+
+
 def problem(text: str, *columns: str, kind: str = "pair") -> Problem:
     return Problem(text=text, kind=kind, columns=columns)
 
@@ -89,6 +105,15 @@ def test_problems_that_say_one_thing_again_are_counted() -> None:
         "choice is bus (1 more such line on columns that follow from choice)",
         "choice is car",
     ]
+    kept = {"next site": "site"}
+    mixed = [
+        problem("next site", "next site", kind="taught"),
+        problem("gain", "gain", kind="taught"),
+        problem("site a", "site", kind="event"),
+        problem("gain is high", "gain", kind="event"),
+        problem("site b", "site", kind="event"),
+    ]
+    assert in_lines(mixed, kept) == ["next site", "gain", "site a", "gain is high", "site b"]
     alone = [problem("a", "takes bus", kind="event"), problem("b", "takes car", kind="event")]
     assert in_lines(alone, follows) == ["a (1 more such line on columns that follow from choice)"]
 

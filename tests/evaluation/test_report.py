@@ -323,6 +323,28 @@ def test_a_private_report_says_in_red_what_rows_are_not_useful_for(tmp_path: Pat
     assert "not_useful_for" not in numbers
 
 
+def test_a_page_folds_what_is_beyond_the_first_reasons_and_loses_none(tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    reasons = [f"what fails in {number:02}" for number in range(20)]
+    bad = (
+        Section(title="Worth", not_useful=reasons[:18]),
+        Section(title="More", not_useful=reasons[18:]),
+    )
+    page, numbers = write(tmp_path / "private", *bad, audience="private")
+    shown, folded = page.split("<details>")
+    assert [one in shown for one in reasons] == [True] * 16 + [False] * 4
+    assert "<summary>and 4 more" in folded
+    assert all(
+        f"<li>not useful for {one}</li>" in folded.split("</details>")[0] for one in reasons[16:]
+    )
+    assert "<script" not in page
+    assert numbers["not_useful_for"] == reasons
+    html, _ = write(
+        tmp_path / "private", Section(title="Worth", not_useful=reasons[:16]), audience="private"
+    )
+    assert "<details>" not in html
+
+
 def test_a_public_report_takes_nothing_of_that(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="computed from real rows"):
         write(tmp_path, Section(title="Worth", not_useful=["anything"]))

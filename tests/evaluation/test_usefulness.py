@@ -1,6 +1,7 @@
 """What rows are worth: bad ones are called so by name, other real samples are not."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pandas as pd
@@ -12,8 +13,10 @@ from distributed_privrl.data.named_rows import Rows
 from distributed_privrl.evaluation import usefulness as module
 from distributed_privrl.evaluation.conditional import explained, targets_of
 from distributed_privrl.evaluation.judged import Judged
+from distributed_privrl.evaluation.means import mean_gaps, mean_problems
 from distributed_privrl.evaluation.problems import problems_of
 from distributed_privrl.evaluation.relations import kept_relations, kept_weak_relations
+from distributed_privrl.evaluation.table_measures import association
 from distributed_privrl.evaluation.usefulness import Usefulness, usefulness
 from tests.evaluation.named import names, numbers
 
@@ -128,6 +131,92 @@ def test_a_lost_column_a_lost_event_and_lost_time_are_named() -> None:
     assert any(text.startswith("how often ward is ICU: 0.00% of synth") for text in problems)
     assert any(text.startswith("how often ward stays over time: 1.00 in") for text in problems)
     assert any(text.startswith("learning next ward from state and") for text in problems)
+
+
+def test_the_worst_of_each_check_comes_before_the_second_of_any() -> None:
+    """All columns came first, then all pairs; rules stood below thirty lines."""
+    made = shuffled(clinic(400, 1), "gain", "next ward", "next age")
+    made = with_columns(made, age=made.frame["age"] + 10, gain=made.frame["gain"] + 3)
+    found = problems_of(judged(REAL, made))
+    first = {
+        words: next(place for place, text in enumerate(found) if words in text)
+        for words in (
+            "is distributed: ",
+            "the mean of gain: ",
+            "go together: ",
+            "over time: ",
+            "what depends on ",
+            "they explain ",
+            "is chosen from ",
+            "standing in for real rows",
+        )
+    }
+    assert sorted(first.values()) == list(range(len(first))), found
+    assert sum("is distributed: " in text for text in found) > 1
+    assert sum("over time: " in text for text in found) > 1
+
+
+@pytest.mark.usefixtures("nothing_learned")
+@pytest.mark.parametrize("factor", [8, 0.3])
+def test_a_mean_that_few_rows_make_is_judged(factor: float) -> None:
+    """Of spikes in two rows of a hundred, whose distances hardly see how large they are."""
+
+    def spiked(rows: Rows, seed: int, size: float) -> Rows:
+        rng = np.random.default_rng(seed)
+        spikes = np.where(rng.random(len(rows)) < 0.02, rng.normal(size, size / 10, len(rows)), 0)
+        return with_columns(rows, gain=spikes)
+
+    real = spiked(REAL, 1, 250)
+    same = judged(real, spiked(clinic(400, 1), 2, 250))
+    assert not any("the mean of" in text for text in problems_of(same))
+    assert {one.name for one in same.means} == {"age", "gain"}
+    found = judged(real, spiked(clinic(400, 1), 2, 250 * factor))
+    (line,) = [text for text in problems_of(found) if text.startswith("the mean of")]
+    assert re.fullmatch(r"the mean of gain: [\d.]+ in synthetic rows, [45]\.\d+ in real ones", line)
+    assert not any("is distributed" in text for text in problems_of(found))
+    worst = found.means[0]
+    assert worst.name == "gain"
+    assert worst.synthetic == pytest.approx(factor * worst.real, rel=0.4)
+
+
+def test_means_by_hand() -> None:
+    real = pd.DataFrame({"x": [0.0, 0, 4, np.nan], "same": 1.0, "ward": names(*"ABAB")})
+    other = pd.DataFrame({"x": [np.nan, 8.0], "same": [2.0, 2.0], "ward": names("A", "B")})
+    expected = {"x": pytest.approx((8 - 4 / 3) / (4 / 3))}
+    assert mean_gaps(real, other, ["x", "same", "ward"]) == expected
+    assert mean_gaps(real, other[:1], ["x"]) == {}, "no number"
+    assert mean_gaps(real[3:], other, ["x"]) == {}, "no real one"
+
+
+def test_a_large_mean_is_told_without_a_fraction() -> None:
+    gap = Judged(
+        name="rent",
+        value=0.5,
+        reference=0.1,
+        lowest=0.1,
+        highest=0.2,
+        real=61234.5,
+        synthetic=998.76,
+    )
+    (problem,) = mean_problems([gap, dataclasses.replace(gap, value=0.44)])
+    assert problem.text == "the mean of rent: 999 in synthetic rows, 61,234 in real ones"
+
+
+@pytest.mark.usefixtures("nothing_learned")
+def test_what_a_category_has_to_do_with_heavy_tails_is_seen() -> None:
+    """A few rows far out decide of sums of squares, and hide that one ward's costs are doubled."""
+
+    def costs(seed: int, *, apart: bool) -> Rows:
+        rng, rows = np.random.default_rng(seed), clinic(400, seed)
+        larger = (rows.frame["ward"] == "B").to_numpy() & apart
+        return with_columns(rows, gain=np.exp(rng.normal(1.2 * larger, 2.5)))
+
+    found = judged(costs(0, apart=True), costs(1, apart=False))
+    (pair,) = [one for one in found.pairs if one.name == "ward and gain"]
+    assert pair.real > 0.18 > 0.1 > pair.synthetic
+    assert any(text.startswith("how ward and gain go together: 0.") for text in problems_of(found))
+    raw = association(costs(0, apart=True).frame["ward"], costs(0, apart=True).frame["gain"])
+    assert raw < 0.12, "of the raw values"
 
 
 @pytest.mark.usefixtures("nothing_learned")

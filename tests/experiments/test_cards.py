@@ -134,6 +134,35 @@ def test_the_folder_holds_the_rows_the_card_and_the_certificate(
         export_folder(world.store, RELEASED, out, ledger_url=world.url)
 
 
+def test_the_card_of_the_folder_goes_on_as_that_of_the_dataset(
+    finished: tuple[Mazes, RunResult], tmp_path: Path
+) -> None:
+    """It had none of the sections of the public report, and the other one has."""
+    world, _ = finished
+    own = world.store.folder(RELEASED) / FILE_NAME
+    before = own.read_text()
+    titles = re.findall(r"^## .*", before, re.MULTILINE)
+    assert "## What was public before" in titles
+    try:
+        export_folder(world.store, RELEASED, tmp_path / "shared", ledger_url=world.url)
+        shared = tmp_path / "shared" / FILE_NAME
+        assert re.findall(r"^## .*", shared.read_text(), re.MULTILINE) == titles
+        assert shared.read_text().split("---\n", 2)[2] == before.split("---\n", 2)[2]
+        assert header_of(shared) == {**header_of(own), "configs": header_of(shared)["configs"]}
+
+        digest = str(world.store.info(RELEASED).certificate["digest"])
+        own.write_text(before.replace(digest, "0" * len(digest)))
+        export_folder(world.store, RELEASED, tmp_path / "other", ledger_url=world.url)
+        other = (tmp_path / "other" / FILE_NAME).read_text()
+        assert digest in other
+        assert "## What was public before" not in other, "that card is of another release"
+        own.unlink()
+        export_folder(world.store, RELEASED, tmp_path / "none", ledger_url=world.url)
+        assert (tmp_path / "none" / FILE_NAME).read_text() == other
+    finally:
+        own.write_text(before)
+
+
 def test_hugging_face_s_library_loads_the_folder(
     finished: tuple[Mazes, RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def test_values_gaps_and_flags_that_no_row_has_are_named(tmp_path: Path) -> None
     assert told["declared values that no row has"][0] == 5
     assert str(told["declared values that no row has"][1]).startswith("of 9, ")
     assert told["column ward"] == ("B, missing", "2 of 4 declared values")
+    assert told["column age"] == ("missing", "the gap that is declared")
 
 
 def test_a_column_whose_values_all_are_there_is_not_listed(tmp_path: Path) -> None:

@@ -4,16 +4,16 @@ Rules are found in one half of the real units, and are rules if the other half k
 its share is what another real sample has. None of this is a private release.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from distributed_privrl.data.named_rows import Rows
 from distributed_privrl.evaluation.exact_rules.columns import CodedTable, codings_of
-from distributed_privrl.evaluation.exact_rules.kinds import Rule
+from distributed_privrl.evaluation.exact_rules.kinds import NeverTogether, Rule
 from distributed_privrl.evaluation.exact_rules.search import FEWEST_ROWS, HOLDS, rules_of
-from distributed_privrl.evaluation.followers import Problem
+from distributed_privrl.evaluation.followers import Problem, roots
 from distributed_privrl.evaluation.judged import Judged, Named, judged
 
 RULE_ROWS = 5000
@@ -47,6 +47,9 @@ def judged_rules(
 ) -> tuple[JudgedRule, ...]:
     """Return the rules that hold in real rows, those first that synthetic rows break most.
 
+    Of rules that are broken alike, to a hundredth, those come last that say what never meets: the
+    others are plainer.
+
     Args:
         judge: real rows, which teach the rules.
         other: rows of other real units, which must keep to them.
@@ -65,7 +68,26 @@ def judged_rules(
             name = Named(f"{rule.target} given {rule.given}", (rule.target, rule.given))
             share = judged(name, [both[1].share], [both[0].share])
             found.append(JudgedRule(rule=rule, share=share))
-    return tuple(sorted(found, key=lambda one: -one.share.shortfall))
+    return tuple(sorted(found, key=place_of))
+
+
+def place_of(one: JudgedRule) -> tuple[float, bool, float]:
+    """Return what sorts rules: those that are broken most, and of them the plainer ones, first."""
+    shortfall = one.share.shortfall
+    return -round(shortfall, 2), isinstance(one.rule, NeverTogether), -shortfall
+
+
+def told_once(rules: Sequence[JudgedRule], follows: Mapping[str, str]) -> list[JudgedRule]:
+    """Return the first of the rules over the same columns, or over those that follow from them.
+
+    Args:
+        rules: the worst first.
+        follows: columns that another one tells, and that other one.
+    """
+    found: dict[frozenset[str], JudgedRule] = {}
+    for one in rules:
+        found.setdefault(roots(one.share.columns, follows), one)
+    return list(found.values())
 
 
 def rule_problems(rules: Sequence[JudgedRule]) -> list[Problem]:
