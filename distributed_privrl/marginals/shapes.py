@@ -5,6 +5,7 @@ All of it is post-processing of one noisy release.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -44,17 +45,17 @@ class ColumnShape:
     deviation: float
     value_masses: NDArray[np.float64]
 
-    @property
+    @cached_property
     def size(self) -> int:
         """The number K of bins."""
         return int(self.bins.max()) + 1
 
-    @property
+    @cached_property
     def bin_masses(self) -> NDArray[np.float64]:
         """Estimated weight of each bin, ``(K,)``."""
         return _sums(self.bins, self.masses, self.size)
 
-    @property
+    @cached_property
     def bin_counts(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """The released weight of each bin, ``(K,)``, and of how many cells it is the sum."""
         cells = np.bincount(self.bins, minlength=self.size)

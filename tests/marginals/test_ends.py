@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from distributed_privrl.marginals.belief import Belief, TableFacts
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.rollout import Rollout
+from distributed_privrl.marginals.shapes import ColumnShape
 from distributed_privrl.marginals.steps import (
     length_starts,
     steps_and_last_ones,
@@ -131,13 +132,18 @@ def test_noise_hides_neither_times_nor_first_and_last_steps(seed: int) -> None:
     assert 0.05 < masses[1:].sum() / masses.sum() < 0.35
 
 
+def hide_second(shape: ColumnShape) -> None:
+    """Change a column's weights as if noise had hidden its second category."""
+    shape.masses[:] = [shape.masses.sum(), 0.0]
+    vars(shape).pop("bin_masses", None)
+
+
 def test_a_category_that_a_joint_count_shows_is_there() -> None:
     """A column's own count has more noise; what stands out from neither is not there."""
     columns = columns_of(longest=7)
     (action,), (previous,) = columns.of("action"), columns.of("previous")
     belief = believed(np.full(200, 7), columns, rows_per_unit=7, noise=40.0 * UNIT_WEIGHT)
-    own = belief.bins.shapes[action]
-    own.masses[:] = [own.masses.sum(), 0.0]  # as if noise had hidden the second
+    hide_second(belief.bins.shapes[action])
     shape = belief.expected((action, previous)).shape
     for weight, is_there in ((30.0, True), (10.0, False)):
         again = Belief(belief._spec, joint_deviation=4.0 * UNIT_WEIGHT, planned=1)
@@ -160,8 +166,7 @@ def test_a_category_that_a_later_count_shows_is_there_in_earlier_ones_too() -> N
     (action, *_), (previous, *_), (end, *_) = (
         columns.of(part) for part in ("action", "previous", "end")
     )
-    own = belief.bins.shapes[action]
-    own.masses[:] = [own.masses.sum(), 0.0]  # as if noise had hidden the second
+    hide_second(belief.bins.shapes[action])
     again = Belief(belief._spec, joint_deviation=4.0 * UNIT_WEIGHT, planned=2)
     again._bins = belief.bins
     again.estimate()
