@@ -54,6 +54,7 @@ class TableFacts:
         rows: that stand for the model while counts are chosen.
         row_cells: of the tables that one row is drawn by, where columns are given.
         given: columns that others are drawn given; see `Drawer`.
+        asked: columns that are counted together in any case.
         public: where public rows come from; none: nothing is known before.
     """
 
@@ -65,6 +66,7 @@ class TableFacts:
     row_cells: int = 6_000
     rows: int = 200_000
     given: tuple[int, ...] = ()
+    asked: tuple[Clique, ...] = ()
     public: tuple[StepSource, ...] = ()
 
 
@@ -163,7 +165,10 @@ class Belief:
     def candidates(self) -> Candidates:
         """Joint counts that are small enough; needs `shaped`."""
         return Candidates(
-            self.bins, joint_deviation=self._joint_deviation, most_cells=self._spec.most_cells
+            self.bins,
+            joint_deviation=self._joint_deviation,
+            most_cells=self._spec.most_cells,
+            asked=self._spec.asked,
         )
 
     def worth_counting(self) -> list[JointCount]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from distributed_privrl.marginals.bins import Bins
 from distributed_privrl.marginals.tables import CUTS, Clique, JointCount
-from distributed_privrl.marginals.workload import fitting, workload
+from distributed_privrl.marginals.workload import LARGEST_WEIGHT, fitting, workload
 
 _SEEN = 2.0
 """Deviations of its noise that a bin must weigh to be seen."""
@@ -25,14 +25,24 @@ class Candidates:
         bins: of the columns.
         joint_deviation: of the noise of a joint count's cell.
         most_cells: of a joint count.
+        asked: columns that are counted together in any case.
     """
 
-    def __init__(self, bins: Bins, *, joint_deviation: float, most_cells: int) -> None:
+    def __init__(
+        self,
+        bins: Bins,
+        *,
+        joint_deviation: float,
+        most_cells: int,
+        asked: Sequence[Clique] = (),
+    ) -> None:
         self._bins, self._joint_deviation = bins, joint_deviation
         allowed = workload(bins.columns)
         if bins.panel:  # ends follow from time, which anything that changes with time would repeat
             ends = set(bins.columns.of("end"))
             allowed = {one: weight for one, weight in allowed.items() if not ends & set(one)}
+        allowed |= {clique: LARGEST_WEIGHT for clique in asked if clique not in allowed}
+        self._asked = tuple(asked)
         self.weights: dict[Clique, int] = fitting(bins.sizes, allowed, most_cells=most_cells)
         """Columns whose joint count is small enough, and what an agent needs it for."""
 
@@ -55,6 +65,27 @@ class Candidates:
             if counts and self._varies(clique) and fits(clique):
                 found += counts
         return found
+
+    def asked(self, measured: Sequence[Clique], open_: Sequence[JointCount]) -> JointCount | None:
+        """Return what is to be counted next in any case; None: nothing that could tell anything.
+
+        Of the ways of counting the columns it is the finest whose mean cell stands out from noise,
+        else the coarsest.
+
+        Args:
+            measured: columns that were counted together.
+            open_: what is worth counting.
+        """
+        for clique in self._asked:
+            ways = [one for one in open_ if one.clique == clique and clique not in measured]
+            if ways:
+                cells = {one: math.prod(self._bins.counted(one)) for one in ways}
+                least = _RESOLVED * self._joint_deviation
+                clear = [one for one in ways if self._bins.total / cells[one] >= least]
+                return (
+                    max(clear, key=cells.__getitem__) if clear else min(ways, key=cells.__getitem__)
+                )
+        return None
 
     def _counts(self, clique: Clique, fits: Callable[..., bool]) -> list[JointCount]:
         """Return the ways of counting a clique: in bins, and maybe in parts of its numbers.

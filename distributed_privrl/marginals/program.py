@@ -8,10 +8,11 @@ After some choices, private-PGM estimates the model anew.
 Reference: McKenna, Mullins, Sheldon and Miklau 2022 (AIM), algorithm 2.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from distributed_privrl.core.executor import WorkerGroup
@@ -21,7 +22,7 @@ from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.plan import StepRelease
 from distributed_privrl.marginals.scores import score
 from distributed_privrl.marginals.table_program import DEVIATION, EXACT, TableProgram
-from distributed_privrl.marginals.tables import blocks
+from distributed_privrl.marginals.tables import Clique, JointCount, blocks
 from distributed_privrl.marginals.workload import in_turn
 from distributed_privrl.privacy.noise import NoiseSource
 
@@ -108,7 +109,11 @@ class MarginalsProgram(TableProgram[TableModel]):
         *,
         tag: int,
     ) -> None:
-        """Choose joint counts one after the other, each with what the ones before it said."""
+        """Choose joint counts one after the other, each with what the ones before it said.
+
+        What was asked for comes first, and is not chosen: what the plan charges for the choice is
+        charged, and not drawn.
+        """
         spec, belief = self._spec, self._belief
         exact = self._exact(workers, sorted({one.clique for one in belief.worth_counting()}))
         deviation = EXACT if release is None else _deviation(release)
@@ -117,30 +122,58 @@ class MarginalsProgram(TableProgram[TableModel]):
             open_ = belief.small_enough(open_)
             if not open_:
                 return
-            open_ = in_turn(spec.columns, open_, len(belief.tables))
-            counts = [blocks(exact[one.clique], belief.bins.maps(one)) for one in open_]
-            expected = {clique: belief.expected(clique) for clique in {o.clique for o in open_}}
-            scores = [
-                score(
-                    own,
-                    np.rint(blocks(expected[one.clique], belief.bins.maps(one))).astype(np.int64),
-                    noise=round(_HIDDEN * deviation),
-                    weight=belief.candidates.weights[one.clique],
-                    ordered=belief.bins.ordered(one.clique),
-                )
-                for one, own in zip(open_, counts, strict=True)
-            ]
-            if noise is None or release is None:
-                chosen = int(np.argmax(scores))
-                noisy = counts[chosen]
+            asked = belief.candidates.asked([one.clique for one in belief.tables], open_)
+            if asked is not None:
+                chosen, counts = asked, blocks(exact[asked.clique], belief.bins.maps(asked))
             else:
-                assert release.choices is not None
+                open_ = in_turn(spec.columns, open_, len(belief.tables))
+                chosen, counts = self._chosen(open_, exact, noise, release, tag=tag + number)
+            noisy = counts
+            if noise is not None and release is not None:
                 assert release.tables is not None
-                chosen = release.choices.choose(scores, spec.chooser, tag=tag + number)
-                noisy = release.tables.release(counts[chosen].reshape(-1), noise, tag=tag + number)
-                noisy = noisy.reshape(counts[chosen].shape)
-            belief.take(open_[chosen], noisy, deviation)
-            self._tell(open_[chosen].clique, noisy.shape, step=step, deviation=deviation)
+                noisy = release.tables.release(counts.reshape(-1), noise, tag=tag + number)
+                noisy = noisy.reshape(counts.shape)
+            belief.take(chosen, noisy, deviation)
+            self._tell(chosen.clique, noisy.shape, step=step, deviation=deviation)
+
+    def _chosen(
+        self,
+        open_: Sequence[JointCount],
+        exact: Mapping[Clique, NDArray[np.int64]],
+        noise: NoiseSource | None,
+        release: StepRelease | None,
+        *,
+        tag: int,
+    ) -> tuple[JointCount, NDArray[np.int64]]:
+        """Return the joint count that the model is most wrong about, as noise has it; exactly.
+
+        Args:
+            open_: those that are worth counting.
+            exact: counts of their columns in bins.
+            noise: draws the choice; None without privacy.
+            release: that pays for it; None without privacy.
+            tag: of the draw.
+        """
+        belief, spec = self._belief, self._spec
+        deviation = EXACT if release is None else _deviation(release)
+        counts = [blocks(exact[one.clique], belief.bins.maps(one)) for one in open_]
+        expected = {clique: belief.expected(clique) for clique in {one.clique for one in open_}}
+        scores = [
+            score(
+                own,
+                np.rint(blocks(expected[one.clique], belief.bins.maps(one))).astype(np.int64),
+                noise=round(_HIDDEN * deviation),
+                weight=belief.candidates.weights[one.clique],
+                ordered=belief.bins.ordered(one.clique),
+            )
+            for one, own in zip(open_, counts, strict=True)
+        ]
+        if noise is None or release is None:
+            place = int(np.argmax(scores))
+        else:
+            assert release.choices is not None
+            place = release.choices.choose(scores, spec.chooser, tag=tag)
+        return open_[place], counts[place]
 
 
 def _deviation(release: StepRelease) -> float:

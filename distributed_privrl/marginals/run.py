@@ -28,6 +28,7 @@ from distributed_privrl.marginals.stage import (
     table_of,
     transition_columns,
 )
+from distributed_privrl.marginals.tables import Clique
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.bounding import bounds_question, first_bounds
@@ -48,11 +49,13 @@ class World:
         ranges: where bounds are searched with noise; None: they are public.
         columns: of the table, by bounds that are public or paid for.
         plan: that was drawn by; None before.
+        asked: places of columns that are counted together in any case.
     """
 
     ranges: Bounds | None
     columns: TableColumns
     plan: MarginalsPlan | None = None
+    asked: tuple[Clique, ...] = ()
 
 
 class RowModel(Protocol):

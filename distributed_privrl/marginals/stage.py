@@ -19,6 +19,7 @@ from distributed_privrl.marginals.counting import CountSpec, CountWorker, StepSo
 from distributed_privrl.marginals.plan import MarginalsPlan, SelectionConfig, marginals_plan
 from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
 from distributed_privrl.marginals.steps import time_groups
+from distributed_privrl.marginals.tables import Clique
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import TRAJECTORY, TRANSITION, UnitCount
 from distributed_privrl.stages.context import RunContext
@@ -234,6 +235,7 @@ class MarginalsStage(Generic[ModelT]):
         program: builds what is released, and the model that follows from it; picklable.
         source: where the rows of a shard come from.
         given: columns that others are drawn given; see `drawer.Drawer`.
+        asked: columns that are counted together in any case.
     """
 
     columns: TableColumns
@@ -241,6 +243,7 @@ class MarginalsStage(Generic[ModelT]):
     program: Callable[["ProgramSpec[ModelT]"], "TableProgram[ModelT]"]
     source: Callable[[ShardRef], StepSource]
     given: tuple[int, ...] = ()
+    asked: tuple[Clique, ...] = ()
 
     def release(self, config: RunConfig, context: RunContext, plan: MarginalsPlan) -> None:
         """Release what is left of the plan's steps.
@@ -310,6 +313,7 @@ class MarginalsStage(Generic[ModelT]):
             model_cells=self.table.model_cells,
             rows=self.table.draws,
             given=self.given,
+            asked=self.asked,
             weighed=(
                 self.table.row_cap(config.data),
                 self.table.trajectory_cap(config.data),

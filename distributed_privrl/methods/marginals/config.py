@@ -1,6 +1,6 @@
 """Configuration of `marginals`: of rows, then of whole trajectories."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -18,8 +18,22 @@ from distributed_privrl.marginals.config import (
 from distributed_privrl.marginals.plan import SelectionConfig
 from distributed_privrl.stages.rollouts import RolloutConfig
 
+Names = Annotated[tuple[str, ...], Field(min_length=2, max_length=3)]
+"""Of two or three columns."""
 
-class MarginalsTraining(SelectionConfig):
+
+class AskingConfig(SelectionConfig):
+    """The same, and what is counted in any case."""
+
+    together: tuple[Names, ...] = Field(
+        default=(),
+        description="columns of a row that are counted together in any case, two or three each, by"
+        " their names in the table: each takes the place of one that would be chosen. Name what"
+        " the release is for",
+    )
+
+
+class MarginalsTraining(AskingConfig):
     """How the budget is spent, and how rows are drawn."""
 
     TABLES_KEY: ClassVar[str] = "training.tables"
@@ -42,7 +56,7 @@ class TrajectoryDrawConfig(RolloutConfig):
     chunk_trajectories: PositiveInt = Field(default=8192, description="trajectories drawn at once")
 
 
-class MarginalsJTraining(SelectionConfig):
+class MarginalsJTraining(AskingConfig):
     """How the budget is spent, and how trajectories are drawn."""
 
     TABLES_KEY: ClassVar[str] = "training.tables"

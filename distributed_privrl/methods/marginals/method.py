@@ -4,8 +4,10 @@ Reference: McKenna, Mullins, Sheldon and Miklau 2022 (AIM); McKenna, Sheldon and
 (private-PGM).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.marginals.asked import KEY, cliques_asked
 from distributed_privrl.marginals.counting import StoredTransitions
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.plan import MarginalsPlan
@@ -18,6 +20,7 @@ from distributed_privrl.marginals.stage import (
 )
 from distributed_privrl.methods.marginals.config import MarginalsConfig, MarginalsJConfig
 from distributed_privrl.privacy.units import UnitCount
+from distributed_privrl.stages.context import RunContext
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,26 @@ class MarginalsMethod(TableRun[TableModel]):
 
     config: MarginalsConfig | MarginalsJConfig
 
+    def check(self, context: RunContext) -> World:
+        """Return the columns of the table, and which of them are to be counted together.
+
+        Raises:
+            ConfigError: ``training.together`` names what is no column.
+        """
+        world = super().check(context)
+        info = context.store.info(self.config.data.sensitive)
+        asked = cliques_asked(world.columns, info, self.config.training.together)
+        return replace(world, asked=asked)
+
     def plan(
         self, table: ForeseenTable, units: UnitCount, *, epsilon: float | None
     ) -> MarginalsPlan:
-        """Return the plan: columns, then choices of joint counts."""
-        return stage_plan(
+        """Return the plan: columns, then choices of joint counts.
+
+        Raises:
+            ConfigError: more of them are asked for than are made.
+        """
+        plan = stage_plan(
             self.config,
             self.config.training,
             table=table,
@@ -47,6 +65,13 @@ class MarginalsMethod(TableRun[TableModel]):
             delta=self.config.privacy.delta,
             spent=self.spent,
         )
+        asked, made = len(self.config.training.together), sum(plan.counts)
+        if asked > made:
+            raise ConfigError(
+                f"{KEY} asks for {asked} joint counts, and {made} are made: name fewer, or raise"
+                f" {self.config.training.TABLES_KEY}, which leaves more noise in each"
+            )
+        return plan
 
     def stage(self, world: World) -> MarginalsStage[TableModel]:
         """Return what the run counts."""
@@ -55,4 +80,5 @@ class MarginalsMethod(TableRun[TableModel]):
             table=self.config.model,
             program=adaptive_program,
             source=lambda ref: StoredTransitions(ref=ref),
+            asked=world.asked,
         )

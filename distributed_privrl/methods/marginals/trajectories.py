@@ -60,6 +60,7 @@ class TrajectoryMarginalsMethod(MarginalsMethod):
             program=adaptive_program,
             source=stored_steps,
             given=known_before(world.columns),
+            asked=world.asked,
         )
 
     def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
