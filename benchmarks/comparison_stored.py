@@ -9,6 +9,7 @@ from benchmarks import harness
 from benchmarks.table_figures import FRESH, REAL
 
 SOURCES = (
+    "utility_tables_fleet_tails",
     "utility_tables_fleet",
     "utility_tables_sepsis",
     "utility_tables_mazes",

@@ -78,7 +78,7 @@ def test_earlier_results_are_read_as_cells_each_once() -> None:
     keys = [key_of(cell) for cell in cells]
     assert len(keys) == len(set(keys))
     found = dict(zip(keys, cells, strict=True))
-    fleet = json.loads((RESULTS / "utility_tables_fleet.json").read_text())
+    fleet = json.loads((RESULTS / "utility_tables_fleet_tails.json").read_text())
     line = next(one for one in fleet["cells"] if one["cell"] == "marginals, eps 10")
     one = found["fleet", "marginals", 10.0, 2]
     assert (one["figures"], one["commit"]) == (line["runs"]["2"], fleet["commit"])

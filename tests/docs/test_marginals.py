@@ -48,7 +48,7 @@ def with_range(values: Sequence[float]) -> list[float]:
 
 
 def test_the_fleet_s_table_is_the_stored_one() -> None:
-    stored = cells("fleet")
+    stored = cells("fleet_tails")
     _, _, *rows = rows_of("The fleet of `tune_configs")
     checked = 0
     for label, real, *shown in rows:
@@ -221,7 +221,7 @@ def test_what_the_fleet_s_counts_cost_is_measured() -> None:
 
 def test_misses_of_the_readme_are_those_of_the_stored_tables() -> None:
     missed = (ROOT / "README.md").read_text().split("## What is missed")[1].split("\n## ")[0]
-    fleet = cells("fleet")
+    fleet = cells("fleet_tails")
     area = median(runs(fleet["fleet", "marginals, eps 4"], "area s, a, s'"))
     measure = "correlation of delay and reward"
     correlation = median(runs(fleet["fleet", "marginals, eps 4"], measure))

@@ -78,7 +78,7 @@ def test_a_certificate_that_takes_long_to_recompute_is_refused(tmp_path, monkeyp
     begun = time.thread_time()
     with pytest.raises(VerificationError, match="take too long to compose") as caught:
         verify_certificate(path)
-    assert time.thread_time() - begun < 6
+    assert time.thread_time() - begun < 15
     assert "\n" not in str(caught.value)
 
 
