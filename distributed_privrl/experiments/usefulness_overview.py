@@ -137,17 +137,22 @@ def _sides(relations: Sequence[Judged]) -> list[str]:
     return [f"{one.name} ({one.real:.2f}, {one.synthetic:.2f})" for one in relations]
 
 
+def _first_of(named: Sequence[str]) -> str:
+    """Return some names, and how many more there are."""
+    more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
+    return f"{', '.join(named[:SHOWN])}{more}"
+
+
 def _vanished(found: Usefulness) -> list[Metric]:
     """Return the categories that no synthetic row has."""
     if not found.vanished:
         return []
     named = [f"{name} ({count:,} rows)" for name, count in found.vanished.items()]
-    more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
     return [
         Metric(
             name="values that no synthetic row has",
             value=len(named),
-            explanation=f"{', '.join(named[:SHOWN])}{more}: of the real rows that were compared",
+            explanation=f"{_first_of(named)}: of the real rows that were compared",
         )
     ]
 
@@ -157,12 +162,11 @@ def _followers(found: Usefulness) -> list[Metric]:
     if not found.follows:
         return []
     named = [f"{name} from {teller}" for name, teller in found.follows.items()]
-    more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
     return [
         Metric(
             name="columns that follow from another one",
             value=len(named),
-            explanation=f"{', '.join(named[:SHOWN])}{more}: in every real row that was"
+            explanation=f"{_first_of(named)}: in every real row that was"
             " compared; the next step's value of what a person keeps follows from the row's own."
             " Whether synthetic rows keep to it is an exact rule. Relations of these columns are"
             " not counted above, and red lines that say one thing again are counted",

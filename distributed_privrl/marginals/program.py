@@ -40,6 +40,8 @@ class MarginalsProgram(TableProgram[TableModel]):
     reserved: ``discrete_gaussian`` for all columns, then ``bounded_range`` and
     ``discrete_gaussian`` for each choice. Bins, scores' expectations and models follow from
     released counts. Where crashes lost a step, its choices are not made, and the rest is as it was.
+    Columns that the configuration asks for are counted without a choice, in place of one that is
+    charged all the same: the events of the schedule are those of a run that asks for nothing.
 
     Args:
         spec: public facts.
