@@ -205,8 +205,8 @@ def test_calibrated_releases_keep_the_budget_at_hardly_more_noise_than_the_conti
 
 
 def test_a_fifth_too_little_exact_noise_shows() -> None:
-    release = release_of(DiscreteGaussianRelease, 1.0, 1.0, 640)
-    noise = release.release(np.zeros(640, np.int64), SecureNoise()) / release.standard_deviation
-    law = stats.chi2(640)
+    release = release_of(DiscreteGaussianRelease, 1.0, 1.0, 2000)
+    noise = release.release(np.zeros(2000, np.int64), SecureNoise()) / release.standard_deviation
+    law = stats.chi2(2000)
     assert 2 * min(law.cdf((noise**2).sum()), law.sf((noise**2).sum())) > ALPHA
     assert law.cdf(((0.8 * noise) ** 2).sum()) < ALPHA
