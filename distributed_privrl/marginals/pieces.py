@@ -1,9 +1,10 @@
 """The weight of each cell of a number, as far as noisy counts show it.
 
 Weights are those of pieces: runs of cells that are divided only where the noise lets a difference
-be seen. Where the outermost pieces do not stand out, or are wide, density falls off as in `tails`,
-so that ranges far wider than the numbers in them do not fill up with noise, and extremes are
-neither cut off nor made up. All of it is post-processing of one noisy release.
+be seen. Where the outermost pieces do not stand out, or a falling density is nearer to their cells
+than an even one, density falls off as in `tails`, so that ranges far wider than the numbers in them
+do not fill up with noise, and extremes are neither cut off nor made up. All of it is
+post-processing of one noisy release.
 """
 
 import math
@@ -23,8 +24,6 @@ _BODY = 4.0
 """Deviations that the outermost pieces of a column's body weigh; further out lie its tails."""
 _PIECE = 2.0
 """What a further piece costs: squared errors, in logarithms of the number of cells."""
-_WIDE = 4
-"""Cells of an outermost piece of the body above which it is part of its tail."""
 _FALSE = 0.01
 """Single values of a column that noise makes stand out, on average, where nobody has them."""
 
@@ -52,7 +51,7 @@ def number_masses(
         _Piece(cells, inside, float(noisy[inside].sum()), deviation * len(inside) ** 0.5)
         for inside in _pieces(cells, others, noisy, deviation)
     ]
-    first, last = _body(pieces, lone, noisy)
+    first, last = _body(pieces, lone, noisy, deviation)
     body = pieces[first:last]
     for piece in body:
         masses[piece.inside] = piece.spread(_shrunk(piece.mass, piece.deviation))
@@ -84,33 +83,82 @@ def _stands_out(cells: NumberCells) -> NDArray[np.float64]:
 
 
 def _body(
-    pieces: Sequence["_Piece"], lone: NDArray[np.int64], noisy: NDArray[np.float64]
+    pieces: Sequence["_Piece"],
+    lone: NDArray[np.int64],
+    noisy: NDArray[np.float64],
+    deviation: float,
 ) -> tuple[int, int]:
     """Return the first piece of a column's body, and that after its last one.
 
-    Outermost pieces of the body that are wide, and hold less than half of it, are left to the
-    tails: spread evenly, they would reach too far. Those between the body and the heaviest single
-    value are no tail.
+    Pieces between the body and the heaviest single value are no tail.
     """
     found = [i for i, piece in enumerate(pieces) if piece.mass >= _BODY * piece.deviation]
     if not found:
         return (0, 0) if len(lone) else (0, len(pieces))
-    heaviest = int(lone[np.argmax(noisy[lone])]) if len(lone) else -1
     most = (sum(pieces[i].mass for i in found) + float(noisy[lone].sum())) / 2
+    if not len(lone):
+        upper = _Side(pieces[found[0] :], [i - found[0] for i in found], falling=True)
+        last = found[0] + upper.body(noisy, deviation, most)
+        lower = _Side(pieces[:last][::-1], [last - 1 - i for i in found[::-1] if i < last])
+        return last - lower.body(noisy, deviation, most), last
+    heaviest = int(lone[np.argmax(noisy[lone])])
+    middle = sum(piece.inside[-1] < heaviest for piece in pieces)
+    above, below = [i - middle for i in found], [middle - 1 - i for i in found[::-1]]
+    upper = _Side(pieces[middle:], [i for i in above if i >= 0], falling=True, begun=True)
+    lower = _Side(pieces[:middle][::-1], [i for i in below if i >= 0], begun=True)
+    return (
+        middle - lower.body(noisy, deviation, most),
+        middle + upper.body(noisy, deviation, most),
+    )
 
-    def is_tail(piece: _Piece) -> bool:
-        return len(piece.inside) > _WIDE and piece.mass < most
 
-    ends_below = not len(lone) or heaviest > pieces[found[0]].inside[-1]
-    ends_above = not len(lone) or heaviest < pieces[found[-1]].inside[0]
-    while len(found) > 1 and ends_above and is_tail(pieces[found[-1]]):
-        found.pop()
-    while len(found) > 1 and ends_below and is_tail(pieces[found[0]]):
-        found.pop(0)
-    alone = len(found) == 1 and len(lone) > 0 and (ends_below or ends_above)
-    if alone and is_tail(pieces[found[0]]):
-        return 0, 0
-    return found[0] if ends_below else 0, found[-1] + 1 if ends_above else len(pieces)
+@dataclass(frozen=True)
+class _Side:
+    """Pieces from the middle of a column to one of its ends.
+
+    Args:
+        line: from inside to outside.
+        standing: places of those that stand out.
+        falling: whether the end lies above the middle.
+        begun: whether a single value lies at the middle, so that no piece needs to be of the body.
+    """
+
+    line: Sequence["_Piece"]
+    standing: Sequence[int]
+    falling: bool = False
+    begun: bool = False
+
+    def body(self, noisy: NDArray[np.float64], deviation: float, most: float) -> int:
+        """Return how many pieces are of the body: all up to one that stands out.
+
+        Those outside are a tail. It takes in pieces that stand out, each lighter than `most`, where
+        its fall is nearer to their cells than even pieces are: these would reach too far.
+
+        Args:
+            noisy: ``(C,)``, released weights of all cells.
+            deviation: of the noise of a cell.
+            most: weight of pieces that are of the body in any case.
+        """
+        if not self.standing:
+            return len(self.line)
+        errors = {}
+        for stop in [i + 1 for i in self.standing[::-1]]:
+            errors[stop] = self._error(stop, noisy, deviation)
+            if self.line[stop - 1].mass >= most:
+                break
+        else:
+            if self.begun:  # then no piece is needed, and its cost is saved
+                errors[0] = self._error(0, noisy, deviation) - _cost(len(noisy)) * deviation**2
+        return min(errors, key=errors.__getitem__)
+
+    def _error(self, stop: int, noisy: NDArray[np.float64], deviation: float) -> float:
+        """Return the squared error of all cells if the body ends before a piece."""
+        inner, outer = self.line[:stop], self.line[stop:]
+        found = [(one.inside, one.spread(_shrunk(one.mass, one.deviation))) for one in inner]
+        if outer:
+            inside, tail = _tail(outer, inner[::-1], noisy, deviation, falling=self.falling)
+            found.append((inside, np.zeros(len(inside)) if tail is None else tail.masses(None)))
+        return sum(float(((noisy[inside] - one) ** 2).sum()) for inside, one in found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +182,7 @@ class _Piece:
         """Return neighbouring pieces as one."""
         return cls(
             pieces[0].cells,
-            np.concatenate([one.inside for one in pieces]),
+            np.sort(np.concatenate([one.inside for one in pieces])),
             sum(one.mass for one in pieces),
             math.hypot(*(one.deviation for one in pieces)),
         )
@@ -182,6 +230,11 @@ def _shrunk(mass: float, deviation: float) -> float:
     return max(mass, 0.0) ** 3 / (mass**2 + deviation**2)
 
 
+def _cost(count: int) -> float:
+    """Return what a further piece costs among ``count`` cells, in squared errors."""
+    return _PIECE * math.log(max(count, 2))
+
+
 def _pieces(
     cells: NumberCells, inside: NDArray[np.int64], noisy: NDArray[np.float64], deviation: float
 ) -> list[NDArray[np.int64]]:
@@ -199,7 +252,7 @@ def _pieces(
     sums = [np.append(0.0, np.cumsum(one)) for one in (counts**2, counts * widths, widths**2)]
     count = len(inside)
     cost, before = np.zeros(count + 1), np.zeros(count + 1, np.int64)
-    each = _PIECE * math.log(max(count, 2))
+    each = _cost(count)
     for stop in range(1, count + 1):
         squares, products, norms = (one[stop] - one[:stop] for one in sums)
         errors = cost[:stop] + squares - products**2 / norms + each
