@@ -253,7 +253,7 @@ def read_values(folder: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(content))
     except (ValueError, TypeError, RecursionError) as error:
-        raise _damaged(folder, error) from error
+        raise _damaged(folder, error) from None
 
 
 def stored_spaces(
@@ -315,11 +315,19 @@ def info_of(dataset: str, values: Mapping[str, Any], folder: Path) -> DatasetInf
     except KeyError as error:
         raise StorageError(f"{folder / FILE_NAME} lacks {error}: write the dataset again") from None
     except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-        raise _damaged(folder, error) from error
+        raise _damaged(folder, error) from None
 
 
 def _damaged(folder: Path, error: Exception) -> StorageError:
-    reason = " ".join(str(error).split())
+    """Return a refusal of metadata.
+
+    Privacy: it has none of the error's words, nor the error as its cause. They quote values, and
+    what a sensitive dataset says of itself would stand in the logs of a job.
+    """
+    if isinstance(error, json.JSONDecodeError):
+        reason = f"no JSON in line {error.lineno}, column {error.colno}"
+    else:
+        reason = f"{type(error).__name__}: a value is of another kind than it should be"
     return StorageError(f"{folder / FILE_NAME} is damaged ({reason}): restore it or write it again")
 
 

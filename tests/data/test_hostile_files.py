@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+import traceback
 import zipfile
 
 import h5py
@@ -24,6 +25,7 @@ from tests.worlds.bounded import bounded
 EPISODES = D4RL.replace("terminals", "terminations").replace("timeouts", "truncations")
 HUGE = 14 * 2**40 // 8
 """Numbers of 14 TiB."""
+CANARY = "4711 stays of ann"
 
 
 @pytest.fixture
@@ -378,12 +380,13 @@ def test_metadata_that_are_none_are_refused(store, stored, text):
     "values",
     [
         {"total_episodes": None},
-        {"total_steps": "many"},
+        {"total_steps": CANARY},
         {"total_steps": [8]},
         {"total_steps": float("inf")},
         {"distributed_privrl": [1]},
         {"distributed_privrl": {"total_trajectories": None}},
         {"distributed_privrl": {"total_trajectories": {}}},
+        {"distributed_privrl": {"total_trajectories": CANARY}},
         {"env_spec": "{"},
         {"env_spec": "[]"},
         {"env_spec": 3},
@@ -400,6 +403,8 @@ def test_metadata_of_other_kinds_are_refused(store, stored, values):
     with bounded(), pytest.raises(StorageError, match=r"metadata\.json is damaged") as caught:
         store.info("b-v0")
     assert "\n" not in str(caught.value)
+    said = "".join(traceback.format_exception(caught.value))
+    assert CANARY not in said, "what a sensitive dataset says of itself would be in a log"
 
 
 @pytest.mark.parametrize("kind", [*OUTSIDE, "sparse"])
