@@ -19,6 +19,7 @@ from distributed_privrl.data.kept import Order, above
 from distributed_privrl.data.metadata import PUBLIC_KEY, DatasetInfo
 from distributed_privrl.data.schema import ImportSchema, declared_space, load_schema
 from distributed_privrl.data.sources import Source, open_file, open_table
+from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import CHUNK_ROWS, DatasetStore
 from distributed_privrl.data.tabular import Table, assemble_trajectories
 from distributed_privrl.data.trajectories import TRAJECTORY, Trajectories, Transitions, offsets_of
@@ -137,6 +138,7 @@ def _import(
     )
     held = isinstance(spaces["observation_space"], Box)
     facts = declared.lasting_by_name(held=held), declared.orders(held=held)
+    _check_orders(facts[1], spaces["observation_space"], source.name)
     if schema.has_trajectories:
         rows = _Rows.of(tables, declared, source.name)
         trajectories = _trajectories(rows, declared, findings, source.name)
@@ -156,6 +158,28 @@ def _import(
             **options,
         )
     return Sensitive(findings.lines())
+
+
+def _check_orders(orders: Mapping[str, Order], space: Space, source: str) -> None:
+    """Check that numbers that are lowered to their limits stay in their space.
+
+    Args:
+        orders: places of columns that are never above others, by their name.
+        space: of observations.
+        source: name of the table.
+
+    Raises:
+        ConfigError: a limit may lie below all that the number may be.
+    """
+    if not isinstance(space, Box):
+        return
+    for name, order in orders.items():
+        own, limit = float(space.low[order.lower]), float(space.low[order.upper])
+        if limit < own:
+            raise ConfigError(
+                f"{source}: {name} has at_most, and its space begins at {own:g}, that of its limit"
+                f" at {limit:g}: a number that is lowered would leave it; give both one low"
+            )
 
 
 def _noted(

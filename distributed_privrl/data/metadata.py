@@ -271,11 +271,11 @@ def stored_spaces(
 
     try:
         storage = MinariStorage.read(folder)
-    except Exception as error:
-        reason = " ".join(str(error).split())
+    except Exception as error:  # its words may quote what the metadata say
         raise ConfigError(
-            f"{folder / FILE_NAME} names no spaces and its environment gives none: {reason}"
-        ) from error
+            f"{folder / FILE_NAME} names no spaces and its environment gives none:"
+            f" {type(error).__name__}"
+        ) from None
     return storage.observation_space, storage.action_space
 
 

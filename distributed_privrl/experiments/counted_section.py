@@ -40,7 +40,13 @@ _OTHERS = {
 
 
 def counted_sections(
-    folder: Path, ledger: Ledger, run_id: str, info: DatasetInfo, *, unit: str
+    folder: Path,
+    ledger: Ledger,
+    run_id: str,
+    info: DatasetInfo,
+    *,
+    unit: str,
+    asked: Sequence[Sequence[str]] = (),
 ) -> list[Section]:
     """Return what a run counted together; nothing where its method or its version tells nothing.
 
@@ -50,6 +56,7 @@ def counted_sections(
         run_id: of the run.
         info: of the release, whose columns have the names that their owner gave them.
         unit: of the run's data.
+        asked: columns that the configuration asks for, by their names in the table.
 
     Privacy:
         Post-processing of what the stage of marginals released, its choices among it, and of its
@@ -74,7 +81,22 @@ def counted_sections(
         )
         for place in range(len(found.value))
     ]
-    return [Section(title=TITLE, explanation=_EXPLANATION, metrics=[count, *lines])]
+    missed = Metric(
+        name="asked for, and not counted",
+        value=found.map(lambda made: "; ".join(_missed(made, asked, info)) or "none"),
+        explanation="a column of them is lost in noise or nearly always the same, they have too"
+        " many combinations (`model.cells`), or no count was left: others were chosen instead.",
+    )
+    metrics = [count, *[missed] * bool(asked), *lines]
+    return [Section(title=TITLE, explanation=_EXPLANATION, metrics=metrics)]
+
+
+def _missed(
+    made: Sequence[CountedTogether], asked: Sequence[Sequence[str]], info: DatasetInfo
+) -> list[str]:
+    """Return which columns were asked for and not counted together, by their names."""
+    counted = [{column_in_words(name, info) for name in one.columns} for one in made]
+    return [", ".join(names) for names in asked if set(names) not in counted]
 
 
 def _released(

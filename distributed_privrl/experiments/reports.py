@@ -169,7 +169,12 @@ def _write_dataset_reports(
     facts: list[Section] = []
     if releasable:
         facts += counted_sections(
-            directory.checkpoint, ledger, directory.run_id, info, unit=config.data.unit
+            directory.checkpoint,
+            ledger,
+            directory.run_id,
+            info,
+            unit=config.data.unit,
+            asked=getattr(getattr(config, "training", None), "together", ()),
         )
         facts += facts_sections(begun, ranges, ledger, directory.run_id, info)
     write_report(

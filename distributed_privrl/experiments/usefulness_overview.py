@@ -85,7 +85,8 @@ def _in_short(found: Usefulness, problems: int) -> str:
         f"{good}{relations}{lost} What to do: use the rows for what no red line names. If one names"
         " what you need, take more epsilon in a further run, which is charged anew (once this"
         " import of people is charged, another one with fewer columns gets no budget); do not"
-        " choose between runs by this page, which no guarantee covers. Each figure below stands"
+        " choose between runs by this page, nor name columns to count together by it: no guarantee"
+        " covers it. Each figure below stands"
         " beside what another real sample would score: nothing can be expected to be nearer than"
         " that."
     )

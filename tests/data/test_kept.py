@@ -136,6 +136,15 @@ def test_the_owner_is_told_where_real_rows_break_it(
     assert "home" not in said
 
 
+def test_a_limit_below_all_that_a_number_may_be_is_refused(tmp_path: Path) -> None:
+    """A lowered number would lie outside its space."""
+    lows = {"observation": SCHEMA["spaces"]["observation"] | {"low": [0, 10, 0]}}
+    store = DatasetStore(tmp_path / "datasets")
+    with pytest.raises(ConfigError, match="hits has at_most, and its space begins at 10, that of"):
+        from_table(seasons(), SCHEMA | {"spaces": lows}, dataset=TABLE, store=store)
+    assert TABLE not in store.ids()
+
+
 @pytest.mark.parametrize("method", ["marginals", "privsyn"])
 def test_every_released_row_keeps_to_it(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

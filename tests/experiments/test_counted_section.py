@@ -9,6 +9,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from distributed_privrl.data.declared import DeclaredTable
+from distributed_privrl.data.labels import part_names
 from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.experiments.counted_section import (
     TITLE,
@@ -24,7 +25,7 @@ from distributed_privrl.privacy.metrics import ReleasedValue
 from distributed_privrl.rounds.checkpoint import load_checkpoint, save_checkpoint
 from tests.evaluation.named import info_of
 from tests.marginals.programs import chained
-from tests.worlds.intake import RELEASED, Intake
+from tests.worlds.intake import DATASET, RELEASED, Intake
 from tests.worlds.shelf import BOUNDS, Shelf, loan_store
 
 NAMED = DeclaredTable.model_validate(
@@ -95,6 +96,19 @@ def test_a_report_that_is_written_anew_says_the_same_without_the_rows(tmp_path: 
     ask = done.directory.checkpoint, place.ledger
     assert counted_sections(*ask, done.directory.run_id, info, unit="patient")
     assert not counted_sections(*ask, "another-run", info, unit="patient")
+
+
+def test_what_was_asked_for_and_not_counted_is_named(tmp_path: Path) -> None:
+    place = Intake(tmp_path).budget()
+    info = place.store.info(DATASET)
+    (severity, ward), (dose,) = (part_names(info, part) for part in ("observation", "action"))
+    asked = [[dose, ward], [severity, dose, ward]]
+    done = place.run(key=None, training__together=asked, model__cells=30)
+    counts, missed, *lines = shown(done.directory.report)
+    assert missed["name"] == "asked for, and not counted"
+    assert missed["value"] == f"{severity}, {dose}, {ward}", "it has too many combinations"
+    assert {one["ledger_entry"] for one in (counts, missed)} == {done.directory.run_id}
+    assert all(name in lines[0]["value"] for name in (ward, dose)), "the pair was counted first"
 
 
 def test_a_run_of_an_earlier_version_has_no_such_section(tmp_path: Path) -> None:
