@@ -71,16 +71,20 @@ class ColumnShape:
             cells: of the column.
         """
         masses, (_, joined) = self.bin_masses, self.bin_counts
-        around = np.pad(masses, 1)
-        beside = np.maximum(around[:-2], around[2:])
         single = (joined == 1) & (_sums(self.bins, cells.atoms, self.size) > 0)
         marked = _sums(self.bins, cells.marked, self.size) > 0
         frequent = masses > ATOM * masses.sum()
-        return np.asarray(single & frequent & (marked | (masses > PEAK * beside)))
+        return np.asarray(single & frequent & (marked | (masses > PEAK * _beside(masses))))
 
 
 def _sums(labels: NDArray[np.int64], weights: NDArray[Any], size: int) -> NDArray[np.float64]:
     return np.asarray(np.bincount(labels, weights=weights, minlength=size), np.float64)
+
+
+def _beside(masses: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the larger of the weights beside each."""
+    around = np.pad(masses, 1)
+    return np.maximum(around[:-2], around[2:])
 
 
 def column_shape(
@@ -225,13 +229,18 @@ def _bins(
 
     Bins are runs of cells between round numbers, each with about the same part of what a bin costs:
     half its weight, half the cube root of its density times its width, which is where a number is
-    best told by few bins. An atom that weighs enough is a bin.
+    best told by few bins. An atom that weighs enough is a bin. Where there are more of them than
+    ``most``, it must weigh more than its part of ``most`` bins, or far more than what lies beside.
     """
     alone = cells.atoms & (masses >= least)
+    runs = most
+    if alone.sum() > most:
+        alone &= cells.marked | (masses * most > masses.sum()) | (masses > PEAK * _beside(masses))
+        runs = max(most - int(alone.sum()), 1)
     others = np.flatnonzero(~alone)
     labels = np.zeros(len(masses), np.int64)
     if len(others):
-        groups = _runs(cells, masses, others, most)
+        groups = _runs(cells, masses, others, runs)
         groups = _merged(groups, masses, least)
         for label, group in enumerate(groups):
             labels[group] = label

@@ -125,6 +125,22 @@ def test_more_noise_makes_fewer_bins() -> None:
     assert sizes[0] > sizes[1] > sizes[2] == 1
 
 
+def test_many_frequent_values_share_bins_and_a_peak_stays_alone() -> None:
+    """With a bin for each of 63 ages, ages before and after a step were too many to count."""
+    column = number(18, 80, 1)
+    ages = np.random.default_rng(0).integers(19, 80, 12_000)
+    ages[:2000] = 65
+    noisy = counted(column, np.append(ages, np.full(300, 18)))
+    numbers, _, shape = drawn(column, noisy, 12_000, most_bins=20)
+    assert (noisy > 100).sum() > 3 * 20
+    assert shape.size <= 20
+    peak, least = shape.bins[65 - 18], shape.bins[0]
+    assert [(shape.bins == one).sum() for one in (peak, least)] == [1, 1]
+    assert np.isin([18, 65], numbers).all()
+    found = np.bincount(numbers.astype(np.int64), minlength=81)[18:] / 12_000
+    assert np.abs(found - noisy / noisy.sum()).max() < 0.01
+
+
 def test_symmetric_counts_have_symmetric_masses() -> None:
     """A zero that does not stand out divides nothing: both sides have pieces of their own."""
     column = number(-3, 3)
