@@ -233,14 +233,12 @@ def _bins(
     ``most``, it must weigh more than its part of ``most`` bins, or far more than what lies beside.
     """
     alone = cells.atoms & (masses >= least)
-    runs = most
     if alone.sum() > most:
         alone &= cells.marked | (masses * most > masses.sum()) | (masses > PEAK * _beside(masses))
-        runs = max(most - int(alone.sum()), 1)
     others = np.flatnonzero(~alone)
     labels = np.zeros(len(masses), np.int64)
     if len(others):
-        groups = _runs(cells, masses, others, runs)
+        groups = _runs(cells, masses, others, most)
         groups = _merged(groups, masses, least)
         for label, group in enumerate(groups):
             labels[group] = label
