@@ -30,6 +30,8 @@ from distributed_privrl.stages.release_plan import ReleasePlan
 
 _FEWEST, _MOST = 0.3, 3.0
 """Joint counts a column."""
+_PAIRS = 250
+"""Pairs of columns that take as long for each choice as what is chosen."""
 _CHOICES = 0.1, 0.2
 """Parts of the budget that choose joint counts: the least and the most."""
 _SCORE_SPAN = 3
@@ -232,6 +234,7 @@ def marginals_plan(
         "joint_counts": total,
         "pairs_of_columns": pairs_of(columns),
     }
+    effort = Effort(joint_counts=total * (1 + pairs_of(columns) / _PAIRS))
     of_what = f"for an assumed table of {columns} columns" if assumed else f"of {columns} columns"
     of_what += f" ({columns_in_words})" if columns_in_words else ""
     steps = 1 + len(counts)
@@ -244,7 +247,7 @@ def marginals_plan(
             spare=0,
             counts=counts,
             details=about,
-            effort=Effort(joint_counts=total),
+            effort=effort,
         )
     check_delta_for_units(delta, units)
     relation = Relation(privacy.relation)
@@ -267,7 +270,7 @@ def marginals_plan(
         releases=drawn,
         counts=counts,
         details={**about, **noise},
-        effort=Effort(joint_counts=total),
+        effort=effort,
         verdict=verdict_of(
             units.value,
             sizes,

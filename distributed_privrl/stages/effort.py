@@ -14,7 +14,8 @@ class Effort:
     used. That is right within a factor of two or three.
 
     Args:
-        joint_counts: joint counts that are chosen, measured and estimated.
+        joint_counts: joint counts that are chosen, measured and estimated, as many as it takes of
+            tables of few columns.
         rounds: private rounds.
         private_rows: rows of clipped gradients times weights, workers together.
         learned_steps: steps of plain training times networks: what they take beside their rows.

@@ -242,3 +242,24 @@ def test_a_verdict_says_how_many_rows_a_unit_needs_to_weigh_one() -> None:
     noise = {"column_noise_units": 1.0, "joint_noise_units": 1.0}
     assert "rows_per_unit" not in verdict_of(300, (), **noise).reason
     assert "50 rows or more" in verdict_of(300, (), rows_per_unit=50, **noise).reason
+
+
+def test_choices_among_many_columns_take_longer() -> None:
+    """Each choice looks at all pairs of them."""
+
+    def effort(columns: int) -> float:
+        plan = marginals_plan(
+            PrivacyConfig.model_validate({"epsilon": None, "delta": 1e-6}),
+            SelectionConfig(tables=18),
+            unit="person",
+            units=UnitCount(value=5000, source="declared"),
+            columns=columns,
+            histograms=columns,
+            epsilon=None,
+            delta=1e-6,
+        )
+        assert plan.effort is not None
+        return plan.effort.joint_counts
+
+    assert 18 < effort(12) < 1.3 * 18
+    assert 4 < effort(46) / effort(12) < 5
