@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-_SHAPES = (0.0, 0.25, 0.5)
-"""Of generalised Pareto distributions: an exponential one, and two with heavier tails."""
+_SHAPES = (0.0, 0.25)
+"""Of generalised Pareto distributions: an exponential one, and one with a heavier tail."""
 _SCALES, _FINEST = 80, 0.1
 """Scales that are tried: from this part of the first cell to the width of the tail."""
 _UNSURE = 0.7
