@@ -22,6 +22,16 @@ _EXPLANATION = (
     " it; one between columns that no line has is indirect or lost. That these columns were counted"
     " is a part of what the budget paid for, or was fixed before."
 )
+_LATER_ROWS = (
+    " Rows after the first are drawn as what the row before them leads to. There two columns have"
+    " in common what a line of their next values says; lines of the columns themselves stand for"
+    " it only as far as the model had room for them."
+)
+_LAST_ROWS = (
+    " What follows a last row is in no table. The step before it, or where there is none the row"
+    " itself, is counted in its place in lines with a next value: where trajectories have few rows,"
+    " what stays and what goes together over time is partly that."
+)
 _NAMED = re.compile(
     r"(?P<of>change_next_|change_|next_|previous_|)(?P<part>observation|action)_?(?P<at>\d*)"
 )
@@ -88,7 +98,21 @@ def counted_sections(
         " many combinations (`model.cells`), or no count was left: others were chosen instead.",
     )
     metrics = [count, *[missed] * bool(asked), *lines]
-    return [Section(title=TITLE, explanation=_EXPLANATION, metrics=metrics)]
+    explanation = _EXPLANATION + of_trajectories(found.value, info)
+    return [Section(title=TITLE, explanation=explanation, metrics=metrics)]
+
+
+def of_trajectories(made: Sequence[CountedTogether], info: DatasetInfo) -> str:
+    """Return what is to be known of later and of last rows; nothing where rows stand alone.
+
+    Args:
+        made: what was counted together.
+        info: of the release.
+    """
+    if info.kind != "trajectories":
+        return ""
+    following = any("next_" in name for one in made for name in one.columns)
+    return _LATER_ROWS + _LAST_ROWS * (following and info.last_rows_copied)
 
 
 def _missed(

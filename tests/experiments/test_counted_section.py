@@ -1,6 +1,7 @@
 """What a report says was counted together: the released choices, by the names of the table."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from distributed_privrl.experiments.counted_section import (
     column_in_words,
     counted_sections,
     in_words,
+    of_trajectories,
 )
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.marginals import belief
@@ -181,3 +183,28 @@ def test_a_line_by_hand() -> None:
     assert in_words(one, info) == (
         "action (3 parts), reward (8 parts): in step 2, noise of 4.25 units a cell"
     )
+
+
+def test_what_lines_say_of_later_and_of_last_rows_is_told_where_there_are_any() -> None:
+    """Next values of last rows are invented, and whoever reads a line of them should know."""
+    kept = CountedTogether(
+        columns=("observation_0", "next_observation_0"), parts=(2, 2), step=1, noise_units=1.0
+    )
+    alone = CountedTogether(
+        columns=("observation_0", "observation_1"), parts=(2, 2), step=1, noise_units=1.0
+    )
+    space = Box(0.0, 1.0, (2,), np.float32)
+    panel = DeclaredTable.model_validate(
+        {"columns": {"observation": ["age", "pay"], "action": "none", "reward": "none"}}
+    )
+    info = info_of(space, Discrete(1), declared=panel)
+    copied = replace(info, kind="trajectories")
+    assert copied.last_rows_copied
+    both = of_trajectories([kept, alone], copied)
+    assert "Rows after the first" in both
+    assert "What follows a last row is in no table" in both
+    assert "What follows a last row" not in of_trajectories([alone], copied)
+    seen = replace(copied, declared=NAMED)
+    assert not seen.last_rows_copied
+    assert "What follows a last row" not in of_trajectories([kept], seen)
+    assert of_trajectories([kept], replace(info, kind="transitions")) == ""
