@@ -6,6 +6,7 @@ import shutil
 import traceback
 import zipfile
 
+import gymnasium
 import h5py
 import numpy as np
 import pandas as pd
@@ -405,6 +406,17 @@ def test_metadata_of_other_kinds_are_refused(store, stored, values):
     assert "\n" not in str(caught.value)
     said = "".join(traceback.format_exception(caught.value))
     assert CANARY not in said, "what a sensitive dataset says of itself would be in a log"
+
+
+def test_metadata_without_spaces_are_not_quoted(store, stored):
+    path = stored / "metadata.json"
+    values = json.loads(path.read_text())
+    del values["observation_space"], values["action_space"]
+    spec = json.loads(gymnasium.spec("CartPole-v1").to_json()) | {"id": CANARY}
+    path.write_text(json.dumps(values | {"env_spec": json.dumps(spec)}))
+    with bounded(), pytest.raises(ConfigError, match="names no spaces and its") as caught:
+        store.info("b-v0")
+    assert CANARY not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize("kind", [*OUTSIDE, "sparse"])

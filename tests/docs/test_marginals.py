@@ -245,3 +245,13 @@ def test_today_s_whole_trajectories_are_as_stored() -> None:
             values = with_range(runs(stored[table, f"marginals_j, eps {epsilon}"], measure))
             shown = [f"{value:.{digits}f}".replace("0.", ".", 1) for value in values]
             assert f"{shown[0]} ({shown[1]} .. {shown[2]})" in told, (table, measure, epsilon)
+
+
+def test_how_near_weights_of_numbers_come_is_as_stored() -> None:
+    found = json.loads((RESULTS / "column_tails.json").read_text())["ratios"]
+    noises = ("1.5", "5", "13", "40")
+    nearer = [100 * (1 - found[f"marginals / total unknown, noise {one}"]) for one in noises]
+    cut = [found[f"marginals / cells, cut at 0, noise {one}"] for one in noises]
+    told = (ROOT / "docs" / "design" / "0012-parts-of-numbers.md").read_text()
+    assert f"columns are {min(nearer):.0f} to {max(nearer):.0f} % nearer than where the" in told
+    assert f"at {min(cut):.2f} to {max(cut):.2f} of the".replace("0.", ".") in told

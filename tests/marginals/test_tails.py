@@ -105,3 +105,26 @@ def test_a_tail_that_noise_does_not_hide_is_found_as_it_is(shape: float) -> None
     found = tail.masses(None)
     assert found.sum() == pytest.approx(exact.sum(), rel=0.02)
     assert abs(found - exact).sum() < 0.06 * exact.sum()
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_a_plateau_at_an_end_stays_even_and_a_fall_goes_on_falling(mirrored: bool) -> None:
+    """Wide outermost pieces of both were a tail once, and the plateau fell off as well."""
+    cells = NumberCells(0, 119, 1)
+
+    def found(exact: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+        noisy = np.concatenate([exact, np.zeros(cells.size - len(exact))])
+        noisy += np.random.default_rng(seed).normal(0, NOISE, cells.size)
+        total = Weight(value=float(exact.sum()), deviation=NOISE)
+        if not mirrored:
+            return number_masses(cells, noisy, NOISE, total=total)
+        return number_masses(cells, noisy[::-1], NOISE, total=total)[::-1]
+
+    plateau = np.repeat([200.0, 60.0], [40, 40])
+    fall = np.append(np.full(40, 200.0), 200 * np.exp(-np.arange(60) / 12))
+    for seed in range(5):
+        even = found(plateau, seed)
+        assert even[70:80].mean() == pytest.approx(60, abs=10)
+        assert even[90:].mean() < 3
+        falling = found(fall, seed)
+        assert falling[40:46].mean() > 1.5 * falling[52:58].mean() > 3 * falling[70:80].mean()
