@@ -24,13 +24,12 @@ _EXPLANATION = (
 )
 _LATER_ROWS = (
     " Rows after the first are drawn as what the row before them leads to. There two columns have"
-    " in common what a line of their next values says; lines of the columns themselves stand for"
-    " it only as far as the model had room for them."
+    " in common what a line of their next values says, and where there is none, about what a line"
+    " of the columns themselves says."
 )
 _LAST_ROWS = (
-    " What follows a last row is in no table. The step before it, or where there is none the row"
-    " itself, is counted in its place in lines with a next value: where trajectories have few rows,"
-    " what stays and what goes together over time is partly that."
+    " What follows a last row is in no table: a line with a next value, or a change, is of the rows"
+    " alone that another one follows."
 )
 _NAMED = re.compile(
     r"(?P<of>change_next_|change_|next_|previous_|)(?P<part>observation|action)_?(?P<at>\d*)"

@@ -25,33 +25,36 @@ class ModelAttack:
     Args:
         model: of the run.
         rounds: steps that released something of sensitive rows.
-        last_rows_copied: of trajectories; see `steps_in_time`.
 
     Privacy: losses of sensitive rows are raw private data, for ``private/`` alone.
     """
 
     model: TableModel
     rounds: int
-    last_rows_copied: bool = False
     settings: tuple[str, ...] = (LIKELIHOOD,)
 
     def losses(self, transitions: Transitions) -> NDArray[np.float64]:
         """Return minus the log-probability of each row's bins; see `LossAttack.losses`."""
         columns = self.model.columns
-        steps = (
-            steps_of(transitions, last_rows_copied=self.last_rows_copied)
-            if columns.of("time")
-            else Steps(transitions)
-        )
+        steps = steps_of(transitions) if columns.of("time") else Steps(transitions)
         _, unit, counts = np.unique(transitions.unit_ids, return_inverse=True, return_counts=True)
         coded = columns.coded(steps).of_units(columns, counts[unit])
         bins = [shape.bins[coded.cells[:, i]] for i, shape in enumerate(self.model.shapes)]
         rows = np.stack(bins, axis=1).astype(np.int32)
         losses = -Drawer(self.model.field).log_likelihoods(rows)
+        unseen = ~columns.followed(rows)
+        losses[unseen] += self._of_successors(rows[unseen])
         return np.where(coded.valid, losses, np.nan)[:, None]
 
+    def _of_successors(self, rows: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Return the log-probability ``(N,)`` of next observations given the rest of rows."""
+        columns = self.model.columns
+        after = columns.of("next_observation")
+        given = [place for place in range(len(columns)) if place not in after]
+        return Drawer(self.model.field, given).log_likelihoods(rows)
 
-def steps_of(transitions: Transitions, *, last_rows_copied: bool = False) -> Steps:
+
+def steps_of(transitions: Transitions) -> Steps:
     """Return transitions of whole units, in dataset order, as steps of their trajectories.
 
     A trajectory ends where a step says so, the unit changes, or the next step begins elsewhere than
@@ -59,7 +62,6 @@ def steps_of(transitions: Transitions, *, last_rows_copied: bool = False) -> Ste
 
     Args:
         transitions: of whole units.
-        last_rows_copied: see `steps_in_time`.
     """
     units = transitions.unit_ids
     ends = ends_of(transitions) | np.append(units[1:] != units[:-1], True)
@@ -69,7 +71,7 @@ def steps_of(transitions: Transitions, *, last_rows_copied: bool = False) -> Ste
     places = np.arange(len(transitions))
     times = places - np.maximum.accumulate(np.where(begins, places, 0))
     rows = replace(transitions, truncated=ends & ~transitions.terminated)
-    return steps_in_time(rows, times, last_rows_copied=last_rows_copied)
+    return steps_in_time(rows, times)
 
 
 def open_attack(method: TableRun[TableModel], world: World, context: RunContext) -> ModelAttack:
@@ -91,5 +93,4 @@ def open_attack(method: TableRun[TableModel], world: World, context: RunContext)
     return ModelAttack(
         model=method.model(world, context),
         rounds=state.round_index,
-        last_rows_copied=context.store.info(method.data.sensitive).last_rows_copied,
     )

@@ -6,7 +6,7 @@ are weighted until they agree with what was released since.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +18,7 @@ from distributed_privrl.marginals.bins import SHARED, Bins, found_bins
 from distributed_privrl.marginals.candidates import Candidates
 from distributed_privrl.marginals.cleaning import Released, cleaned
 from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.completion import Completion
 from distributed_privrl.marginals.counting import StepSource
 from distributed_privrl.marginals.drawer import Drawer
 from distributed_privrl.marginals.drawing import TableModel, couplings
@@ -26,7 +27,7 @@ from distributed_privrl.marginals.growth import Growth
 from distributed_privrl.marginals.model import Field, Measured, estimated
 from distributed_privrl.marginals.prior import PublicRows, public_cells
 from distributed_privrl.marginals.steps import cleaned_lengths
-from distributed_privrl.marginals.successors import Successors
+from distributed_privrl.marginals.successors import Successors, Told
 from distributed_privrl.marginals.tables import (
     Clique,
     JointCount,
@@ -39,6 +40,7 @@ _SHOWN = 4.0
 """Deviations by which a cell of a joint count must stand out to show that its category is there."""
 _TRUST = 3.0
 """Deviations of a released count's noise that a public one is taken to be off."""
+_NOTHING = 1e-300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,11 +115,12 @@ class Belief:
         self._fitted = -1
         self._rows = np.empty((0, 0), np.int32)
         self._weights = np.empty(0)
+        self._followed = np.empty(0, np.int64)
         self._prior: PublicRows | None = None
         self._of_public: tuple[Clique, ...] = ()
         self._lengths = np.empty(0)
         self._in_time: dict[Clique, Measured] = {}
-        self._replayed: tuple[int, dict[Clique, Measured]] = (0, {})
+        self._replayed: tuple[int, Told, Told] = (0, {}, {})
 
     @cached_property
     def public_cells(self) -> NDArray[np.int32]:
@@ -172,8 +175,13 @@ class Belief:
         )
 
     def worth_counting(self) -> list[JointCount]:
-        """Return what could tell anything, and leaves the model small."""
-        return self.candidates.worth_counting([one.count for one in self.tables], self._fits)
+        """Return what could tell anything, and leaves the model small.
+
+        What is told of next observations without room in the model is no candidate either.
+        """
+        _, left = self._replays
+        found = self.candidates.worth_counting([one.count for one in self.tables], self._fits)
+        return [one for one in found if not any(set(one.clique) <= set(told) for told in left)]
 
     def small_enough(self, counts: Sequence[JointCount]) -> list[JointCount]:
         """Return those of joint counts with which the model stays as small as is its turn.
@@ -188,9 +196,13 @@ class Belief:
         return [one for one in counts if one.clique in small] or list(counts)
 
     def expected(self, clique: Clique) -> NDArray[np.float64]:
-        """Return what is expected of a clique's cells."""
+        """Return what is expected of a clique's cells, in the rows that its count is of."""
         bins = self.bins
-        return bins.total * counts_of(self._rows, clique, bins.sizes, self._weights)
+        if not bins.columns.only_followed(clique):
+            return bins.total * counts_of(self._rows, clique, bins.sizes, self._weights)
+        weights = self._weights[self._followed]
+        found = counts_of(self._rows[self._followed], clique, bins.sizes, weights)
+        return np.asarray(bins.followed * found / max(float(weights.sum()), _NOTHING))
 
     def take(self, count: JointCount, noisy: NDArray[np.int64], deviation: float) -> None:
         """Take up a released count, and weight the rows that stand for the model by it."""
@@ -198,7 +210,18 @@ class Belief:
             self._released(count, noisy, deviation, self.expected(count.clique), len(self.tables))
         )
         told = {one: measured.counts for one, measured in self._told.items()}
-        self._weights = raked(self._rows, self._weights, told | self._cleaned, self.bins.sizes)
+        self._weights = raked(
+            self._rows,
+            self._weights,
+            told | self._cleaned,
+            self.bins.sizes,
+            within=self._within(self._followed),
+        )
+
+    def _within(self, followed: NDArray[np.int64]) -> dict[Clique, NDArray[np.int64]]:
+        """Return which rows joint counts are of, where it is not all, by those that go on."""
+        columns = self.bins.columns
+        return {one: followed for one in self._cleaned if columns.only_followed(one)}
 
     def _released(
         self,
@@ -214,14 +237,34 @@ class Belief:
         released = Released(
             noisy=noisy.astype(np.float64),
             deviation=deviation,
-            total=bins.total,
+            total=bins.weight_of(clique),
             expected=expected,
-            margins=[bins.margin(i, shown.get(bins.counted_as(i))) for i in clique],
+            margins=self._margins(clique, shown, expected),
             ordered=bins.ordered(clique),
             maps=bins.maps(count),
         )
         found = cleaned(released, self._streams.numpy(f"cleaning/{place}"))
         return ReleasedTable(clique, count.parts, noisy, deviation, found)
+
+    def _margins(
+        self, clique: Clique, shown: dict[int, NDArray[np.bool_]], expected: NDArray[np.float64]
+    ) -> list[Margin]:
+        """Return what is known of a clique's columns in the rows that its count is of.
+
+        What is counted of all rows tells little of those that go on, who may be others.
+        """
+        bins = self.bins
+        margins = [bins.margin(i, shown.get(bins.counted_as(i))) for i in clique]
+        if not bins.columns.only_followed(clique):
+            return margins
+        share, found = bins.followed / bins.total, []
+        for axis, margin in enumerate(margins):
+            own = expected.sum(axis=_but(axis, expected.ndim))
+            masses = np.where((own <= 0) & (margin.masses > 0), share * margin.masses, own)
+            masses = masses * (bins.followed / masses.sum())
+            deviations = np.hypot(margin.deviations, (1 - share) * masses)
+            found.append(replace(margin, masses=masses, deviations=deviations))
+        return found
 
     def _clean_again(self) -> None:
         """Clean joint counts anew that said nobody has a category which later ones have shown.
@@ -232,7 +275,8 @@ class Belief:
         bins, shown = self.bins, self._shown()
         for place, table in enumerate(self.tables):
             late = np.zeros(table.cleaned.shape, np.bool_)
-            expected: NDArray[np.float64] = np.full(late.shape, bins.total)
+            weight = bins.weight_of(table.clique)
+            expected: NDArray[np.float64] = np.full(late.shape, weight)
             for axis, i in enumerate(table.clique):
                 others = _but(axis, late.ndim)
                 masses = bins.margin(i, shown.get(bins.counted_as(i))).masses
@@ -242,7 +286,7 @@ class Belief:
                     late |= np.expand_dims(hidden, others)
             if late.any():
                 expected = np.where(late, expected, table.cleaned)
-                expected *= bins.total / expected.sum()
+                expected *= weight / expected.sum()
                 self.tables[place] = self._released(
                     table.count, table.noisy, table.deviation, expected, place
                 )
@@ -266,30 +310,32 @@ class Belief:
             }
             self._field = Field(sizes, potentials, hidden=hidden)
         else:
-            known = [
+            deviation = _TRUST * self._joint_deviation
+            counted = [
                 Measured(one.clique, self._agreed(one), one.deviation, bins.lines(one.count))
                 for one in self._latest.values()
             ]
+            counted += [
+                Measured(clique, bins.weight_of(clique) * shares, deviation)
+                for clique, shares in public.items()
+            ]
+            completion = Completion(bins, [margin.masses for margin in margins])
+            known = completion.of_all(counted)
             known += self._told.values()
             joint = {i for one in known if not one.lines for i in one.clique}
-            joint |= {i for clique in public for i in clique}
             measured = [
                 Measured((i,), margin.masses, margin.deviations)
                 for i, margin in enumerate(margins)
                 if i not in joint
             ]
             measured += known
-            deviation = _TRUST * self._joint_deviation
-            measured += [
-                Measured(clique, bins.total * shares, deviation)
-                for clique, shares in public.items()
-            ]
             self._field = estimated(
                 sizes, measured, total=bins.total, hidden=hidden, progress=progress
             )
         self._rows = np.zeros((self._spec.rows, len(sizes)), np.int32)
         Drawer(self._field).fill(self._rows, self._streams.numpy(f"rows/{len(self.tables)}"))
         self._weights = np.full(len(self._rows), 1 / len(self._rows))
+        self._followed = np.flatnonzero(bins.columns.followed(self._rows))
         self._fitted = len(self.tables)
 
     def model(self) -> TableModel:
@@ -304,6 +350,7 @@ class Belief:
             field=self._field,
             couplings=couplings(bins.columns, bins.sizes, cliques, self._rows),
             lengths=self._lengths,
+            laterals=self._laterals,
         )
 
     def _shown(
@@ -343,11 +390,12 @@ class Belief:
         What a count of halves of three numbers says within its parts was guessed before two of them
         were counted more finely.
         """
-        counts = table.cleaned
+        counts, columns = table.cleaned, self.bins.columns
         for other in self.tables[self.tables.index(table) + 1 :]:
             if (
                 table.parts
                 and set(other.clique) < set(table.clique)
+                and columns.only_followed(other.clique) == columns.only_followed(table.clique)
                 and other.count.tells(JointCount(other.clique, table.parts))
             ):
                 places = [table.clique.index(i) for i in other.clique]
@@ -363,7 +411,7 @@ class Belief:
 
     def _fits(self, *cliques: Clique, share: float = 1.0) -> bool:
         """Say whether the model stays within a share of its size with further cliques."""
-        return self._growth.allows({*self._cleaned, *self._told, *cliques}, share)
+        return self._growth.allows({*self._cleaned, *self._in_time, *cliques}, share)
 
     @property
     def _growth(self) -> Growth:
@@ -379,16 +427,29 @@ class Belief:
     @property
     def _told(self) -> dict[Clique, Measured]:
         """What joint counts say of the step before, and lengths of times."""
+        found, _ = self._replays
+        return self._in_time | {
+            clique: self._as_told(clique, shares, self._latest[source])
+            for clique, (shares, source) in found.items()
+        }
+
+    @property
+    def _replays(self) -> tuple[Told, Told]:
+        """What joint counts say of the step before, as far as there is room, and the rest."""
         if self._replayed[0] != len(self.tables):
-            tables = list(self._cleaned.items())
-            found = {
-                clique: self._as_told(clique, shares, self._latest[source])
-                for clique, (shares, source) in Successors(self.bins.columns)
-                .replayed(tables, self._growth)
-                .items()
-            }
-            self._replayed = len(self.tables), found
-        return self._in_time | self._replayed[1]
+            share = self._growth.share(len(self.tables))
+            found, left = Successors(self.bins.columns).replayed(
+                list(self._cleaned.items()), lambda cliques: self._fits(*cliques, share=share)
+            )
+            self._replayed = len(self.tables), found, left
+        return self._replayed[1:]
+
+    @property
+    def _laterals(self) -> dict[Clique, NDArray[np.float64]]:
+        """What joint counts say of next observations that the model has no room for."""
+        _, left = self._replays
+        seen = len(self.bins.shapes)  # others are hidden
+        return {clique: shares for clique, (shares, _) in left.items() if max(clique) < seen}
 
     def _as_told(
         self, clique: Clique, shares: NDArray[np.float64], source: ReleasedTable
@@ -408,8 +469,12 @@ class Belief:
                 np.stack(cells, axis=1).astype(np.int32),
                 bins.sizes,
                 self.candidates.weights,
-                {(i,): margins[i].masses for i in range(len(bins.shapes))},
-                bins.columns.of("unit"),
+                {
+                    (i,): margins[i].masses
+                    for i in range(len(bins.shapes))
+                    if not bins.columns.only_followed((i,))  # nobody counted who goes on
+                },
+                bins.columns,
             )
         chosen: list[Clique] = []
         for clique in self._prior.cliques:

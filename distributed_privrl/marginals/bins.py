@@ -3,6 +3,7 @@
 All of it is post-processing.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.core.random import Streams
+from distributed_privrl.marginals.column import STAYS, TERMINATES
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.ends import told_by_lengths
 from distributed_privrl.marginals.shapes import ColumnShape, column_shape, drawn_numbers
@@ -38,6 +40,7 @@ class Bins:
         total: weight of all rows.
         panel: whether trajectories are as long as each other, so that a step's time says if it is
             the last.
+        followed: weight of the rows of which somebody saw what follows; None: of all.
     """
 
     def __init__(
@@ -47,15 +50,21 @@ class Bins:
         total: float,
         *,
         panel: bool = False,
+        followed: float | None = None,
     ) -> None:
         self.columns, self.shapes, self.total = columns, tuple(shapes), total
         self.panel = panel
+        self.followed = total if followed is None else followed
         self.hidden = Successors(columns).hidden
         """Columns whose successors are hidden ones of the model."""
         sizes = tuple(shape.size for shape in self.shapes)
         self.sizes = sizes + tuple(sizes[i] for i in self.hidden)
         """Bins of each column, at last of hidden ones."""
         self._parted: dict[tuple[int, int], NDArray[np.int64]] = {}
+
+    def weight_of(self, clique: Clique) -> float:
+        """Return the weight of the rows that a joint count is of."""
+        return self.followed if self.columns.only_followed(clique) else self.total
 
     def margin(self, place: int, shown: NDArray[np.bool_] | None = None) -> Margin:
         """Return what is known of a column's bins before joint counts.
@@ -79,7 +88,10 @@ class Bins:
         _, joined = shape.bin_counts
         cells = self.columns[place].cells
         atoms = None if cells is None else shape.atoms(cells)
-        return Margin(masses, shape.deviation * np.sqrt(joined), atoms)
+        deviation = shape.deviation
+        if self.columns[place].like is None:
+            deviation *= self.total / self.weight_of((place,))
+        return Margin(masses, deviation * np.sqrt(joined), atoms)
 
     def ordered(self, clique: Clique) -> list[bool]:
         """Say of each column whether neighbouring bins belong together."""
@@ -149,11 +161,28 @@ def found_bins(
     """
     ends = np.cumsum(columns.counted)
     own = [counts[end - size : end] for end, size in zip(ends, columns.counted, strict=True)]
-    counted = [place for place, column in enumerate(columns.columns) if column.counted]
+    counted = [
+        place
+        for place, column in enumerate(columns.columns)
+        if column.counted and not columns.only_followed([place])
+    ]
     sums = np.array([float(own[i][: columns[i].size].sum()) for i in counted])
     inverse = 1 / np.array([columns[i].size for i in counted])
     total = max(float((sums * inverse).sum() / inverse.sum()), UNIT_WEIGHT)
     known = Weight(value=total, deviation=deviation * float(inverse.sum()) ** -0.5)
+    followed = known
+    if columns.ends_unseen:
+        (end,) = columns.of("end")
+        noisy = own[end].astype(np.float64)
+        told = told_by_lengths(columns, end, noisy, lengths, (), total=total)
+        shape = column_shape(
+            columns[end], noisy, deviation=deviation, most_bins=most_bins, told=told
+        )
+        share = 1 - shape.masses[TERMINATES] / shape.masses.sum()
+        followed = Weight(
+            value=max(float(share) * total, deviation),
+            deviation=math.hypot(known.deviation, deviation),
+        )
     resolved = (total / joint_deviation) ** 0.5
     most = int(np.clip(resolved, _FEWEST_BINS, most_bins))
     shapes: list[ColumnShape] = []
@@ -163,12 +192,16 @@ def found_bins(
             continue
         noisy = own[place].astype(np.float64)
         told = told_by_lengths(columns, place, noisy, lengths, shapes, total=total)
+        weight = followed if columns.only_followed([place]) else known
         shapes.append(
-            column_shape(column, noisy, deviation=deviation, most_bins=most, told=told, total=known)
+            column_shape(
+                column, noisy, deviation=deviation, most_bins=most, told=told, total=weight
+            )
         )
     unused = (_worse(pair, columns, shapes, streams) for pair in columns.codings)
     panel = bool(len(lengths)) and lengths.max() > _PANEL * lengths.sum()
-    return Bins(replace(columns, unused=frozenset(unused)), shapes, total, panel=panel)
+    drawn = replace(columns, unused=frozenset(unused))
+    return Bins(drawn, shapes, total, panel=panel, followed=followed.value)
 
 
 def _worse(
@@ -183,7 +216,8 @@ def _worse(
     numbers, of which a quarter count as small. Where most of the others are small as well, a change
     says more than the number itself: a pair of columns as fine as that would drown in noise. The
     share of small changes is that of the weights that were found in the released counts: noise,
-    which hides all of them, spreads them over all changes that there may be.
+    which hides all of them, spreads them over all changes that there may be. Of a category, staying
+    is what is small.
 
     Args:
         codings: places of the number as it is, and as a change.
@@ -192,6 +226,11 @@ def _worse(
         streams: public randomness.
     """
     as_it_is, change = codings
+    if columns[change].cells is None:
+        shares = shapes[as_it_is].masses / shapes[as_it_is].masses.sum()
+        masses, by_chance = shapes[change].masses, float((shares**2).sum())
+        stays = masses[STAYS] > (by_chance + _STAYS * (1 - by_chance)) * masses.sum()
+        return as_it_is if stays else change
     random = streams.numpy(f"codings/{change}")
     one, other = (_numbers(columns, shapes, as_it_is, random) for _ in range(2))
     apart = np.abs(one - other)

@@ -14,6 +14,8 @@ _SEEN = 2.0
 """Deviations of its noise that a bin must weigh to be seen."""
 _RESOLVED = 3.0
 """Deviations of its noise that the mean cell of a joint count weighs where parts tell no more."""
+_OWN = 0.75
+"""The same of a number and what it becomes, whose weight lies in few cells."""
 _CLEAR = 8.0
 """Deviations that the mean cell weighs where coarser parts are left out: these tell the same."""
 
@@ -42,9 +44,21 @@ class Candidates:
             ends = set(bins.columns.of("end"))
             allowed = {one: weight for one, weight in allowed.items() if not ends & set(one)}
         allowed |= {clique: LARGEST_WEIGHT for clique in asked if clique not in allowed}
+        allowed = {one: weight for one, weight in allowed.items() if self._has_rows(one)}
         self._asked = tuple(asked)
         self.weights: dict[Clique, int] = fitting(bins.sizes, allowed, most_cells=most_cells)
         """Columns whose joint count is small enough, and what an agent needs it for."""
+
+    def _has_rows(self, clique: Clique) -> bool:
+        """Say whether the rows that something follows, if the count is of these, tell anything.
+
+        All of them go on.
+        """
+        bins = self._bins
+        if not bins.columns.only_followed(clique):
+            return True
+        seen = bins.weight_of(clique) > _SEEN * self._joint_deviation
+        return seen and not set(bins.columns.of("end")) & set(clique)
 
     def worth_counting(
         self, measured: Sequence[JointCount], fits: Callable[..., bool]
@@ -81,7 +95,8 @@ class Candidates:
             if ways:
                 cells = {one: math.prod(self._bins.counted(one)) for one in ways}
                 least = _RESOLVED * self._joint_deviation
-                clear = [one for one in ways if self._bins.total / cells[one] >= least]
+                weight = self._bins.weight_of(clique)
+                clear = [one for one in ways if weight / cells[one] >= least]
                 return (
                     max(clear, key=cells.__getitem__) if clear else min(ways, key=cells.__getitem__)
                 )
@@ -92,16 +107,18 @@ class Candidates:
 
         Parts are for what noise would hide between bins: where a cell weighs little beside it on
         average. What a number becomes in a step follows from itself far more finely than from a
-        part. The model holds bins even so, and must have room for all that numbers become. Parts
+        part: there bins are counted up to more noise. The model holds bins even so, and must have
+        room for all that numbers become. Parts
         that are clear by themselves stand for all coarser ones, whose sums they tell. Several
         numbers of a triple are counted in halves alone: what finer parts tell of two of them, their
         own count tells better.
         """
         bins = self._bins
-        cells = math.prod(bins.sizes[i] for i in clique)
-        seen = bins.total / cells > _RESOLVED * self._joint_deviation
+        cells, weight = math.prod(bins.sizes[i] for i in clique), bins.weight_of(clique)
+        resolved = _OWN if self._has_own(clique) else _RESOLVED
+        seen = weight / cells > resolved * self._joint_deviation
         numbers = [i for i in clique if bins.columns[i].cells is not None]
-        if not numbers or seen or self._has_own(clique) or not fits(clique, *self._own):
+        if not numbers or seen or not fits(clique, *self._own):
             return [JointCount(clique)]
         most = max(bins.sizes[i] for i in numbers)
         if len(clique) > 2 and len(numbers) > 1:
@@ -111,7 +128,7 @@ class Candidates:
             one = JointCount(clique, parts)
             if parts < most:
                 found.setdefault(bins.counted(one), one)
-        clear = bins.total / (_CLEAR * self._joint_deviation)
+        clear = weight / (_CLEAR * self._joint_deviation)
         finest = max((math.prod(one) for one in found if math.prod(one) <= clear), default=0)
         return [one for shape, one in found.items() if math.prod(shape) >= finest]
 

@@ -13,9 +13,15 @@ Part = Literal[
     "observation", "action", "reward", "next_observation", "end", "previous", "time", "unit"
 ]
 NextObservation = Literal["absolute", "difference", "counted"]
-"""Numbers after a step as they are, as changes, or both, of which released counts leave one."""
+"""Numbers after a step as they are, as changes, or both, of which released counts leave one.
+
+A change of a category of many values is that it stays, or else what it becomes.
+"""
+STAYS = 0
+"""The category of a change that says so; the others are those of the column, each one more."""
 ENDS = ("goes on", "terminates", "is cut")
 """What the categories of an end mean."""
+TERMINATES = ENDS.index("terminates")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +39,8 @@ class Column:
         cells: of a number.
         like: the column whose cells and counts stand for this one's: those of an observation for
             the same number after the step; None: it has its own.
-        difference: the number is the change from the observation.
+        difference: the number is the change from the observation; of a category, `STAYS` or what
+            it has become, counted from 1.
     """
 
     name: str

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.data.spaces import Space, box_bounds, components
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.marginals.column import Column, Part
+from distributed_privrl.marginals.column import STAYS, TERMINATES, Column, Part
 from distributed_privrl.marginals.steps import Steps, length_starts
 from distributed_privrl.marginals.unit_sizes import UnitSizes
 
@@ -72,6 +72,8 @@ class TableColumns:
         unused: places of columns that are counted and that nothing is drawn from.
         unit_sizes: classes of the last column, which tells how many rows a row's unit has; None:
             there is no such column.
+        ends_unseen: what follows a row that terminates was in no table: its next observation is a
+            copy of its own, and says nothing.
     """
 
     columns: tuple[Column, ...]
@@ -81,6 +83,7 @@ class TableColumns:
     alike: float = field(default=1.0, repr=False)  # it follows from the settings of a run
     unused: frozenset[int] = frozenset()
     unit_sizes: UnitSizes | None = None
+    ends_unseen: bool = False
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -120,9 +123,25 @@ class TableColumns:
             i for i, one in enumerate(self.columns) if one.part in parts and i not in self.unused
         )
 
+    def only_followed(self, clique: Sequence[int]) -> bool:
+        """Say whether columns are counted in the rows alone of which somebody saw what follows."""
+        after = any(self.columns[i].part == "next_observation" for i in clique)
+        return self.ends_unseen and after
+
+    def followed(self, cells: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Say of which rows ``(N, V)`` somebody saw what follows, ``(N,)``.
+
+        Args:
+            cells: of rows, or bins of categories, which are the same.
+        """
+        if not self.ends_unseen:
+            return np.ones(len(cells), np.bool_)
+        (end,) = self.of("end")
+        return np.asarray(cells[:, end] != TERMINATES)
+
     @property
     def codings(self) -> tuple[tuple[int, int], ...]:
-        """Places of each number after a step that is there as it is, and as a change."""
+        """Places of each column after a step that is there as it is, and as a change."""
         after = [i for i, one in enumerate(self.columns) if one.part == "next_observation"]
         change = {self.columns[i].place: i for i in after if self.columns[i].difference}
         return tuple(
@@ -151,7 +170,8 @@ class TableColumns:
         What is drawn of them is terminated, and repeats its observation as the next one.
         """
         kept = self.of("observation", "action", "reward", "unit")
-        return replace(self, columns=tuple(self.columns[place] for place in kept))
+        columns = tuple(self.columns[place] for place in kept)
+        return replace(self, columns=columns, ends_unseen=False)
 
     def with_unit_sizes(self, sizes: UnitSizes) -> "TableColumns":
         """Return the columns with one that tells how many rows a row's unit has, if they differ.
@@ -169,8 +189,8 @@ class TableColumns:
 
         How many rows their units have is not known yet: see `CodedRows.of_units`.
 
-        Privacy: row i of the result depends on row i alone, and where nobody saw what follows it
-        on the row before it in its trajectory: on rows of one unit.
+        Privacy: row i of the result depends on row i alone, and on the action before it in its
+        trajectory: on rows of one unit.
         """
         count = len(steps.transitions)
         cells = np.zeros((count, len(self)), np.int32)
@@ -202,7 +222,8 @@ class TableColumns:
         """Return drawn columns, ``(N,)`` each, as transitions; a row is a unit of its own.
 
         Numbers after a step that are differences are added to those before it. What has no column
-        is the one action that there is, or a reward of 0.
+        is the one action that there is, or a reward of 0. Where nobody saw what follows an end, the
+        observation is repeated, as it is in the real rows.
         """
         observations = self._part("observation", self.observation_space, numbers)
         actions = self._part("action", self.action_space, numbers)
@@ -211,14 +232,17 @@ class TableColumns:
         reached = observations
         if self.of("next_observation"):
             reached = self._reached(observations, numbers)
+            if self.ends_unseen:
+                last = np.expand_dims(ended == TERMINATES, tuple(range(1, reached.ndim)))
+                reached = np.where(last, observations, reached)
         else:
-            ended = np.ones(len(ended))
+            ended = np.full(len(ended), TERMINATES)
         return Transitions(
             observations=_clipped(observations, self.observation_space),
             actions=_clipped(actions, self.action_space),
             rewards=(numbers[rewards[0]] if rewards else np.zeros(count)).astype(np.float32),
             next_observations=_clipped(reached, self.observation_space),
-            terminated=ended == 1,
+            terminated=ended == TERMINATES,
             truncated=ended == 2,
             unit_ids=np.arange(count, dtype=np.uint64),
         )
@@ -234,9 +258,13 @@ class TableColumns:
         for place in drawn:
             column = self.columns[place]
             if isinstance(self.observation_space, Box):
-                held = column.held(numbers[place])
+                drawn_numbers = numbers[place]
+                if column.difference and column.cells is None:
+                    stays = drawn_numbers == STAYS
+                    drawn_numbers = np.where(stays, column.values(observations), drawn_numbers - 1)
+                held = column.held(drawn_numbers)
                 where = slice(column.place, column.place + held.shape[1])
-                if column.difference:
+                if column.difference and column.cells is not None:
                     held = self._within(column, observations[:, where] + held)
                 reached[:, where] = held
             else:

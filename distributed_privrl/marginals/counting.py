@@ -74,9 +74,23 @@ class StoredSteps:
         times = np.arange(len(rows)) - starts
         last = times == np.repeat(lengths, lengths) - 1
         rows = replace(rows, truncated=last & ~rows.terminated)
-        copied = DatasetStore(self.ref.root).info(self.ref.dataset).last_rows_copied
-        steps = steps_in_time(rows, times, last_rows_copied=copied)
-        yield steps, np.repeat(trajectories.unit_ids, lengths)
+        yield steps_in_time(rows, times), np.repeat(trajectories.unit_ids, lengths)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowedSteps:
+    """The steps of a source that do not terminate.
+
+    Args:
+        source: of rows.
+    """
+
+    source: StepSource
+
+    def __call__(self) -> StepChunks:
+        """Read them."""
+        for steps, ids in self.source():
+            yield steps.followed(), ids[~steps.transitions.terminated]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +128,8 @@ class CountWorker:
     Privacy: a row of a unit with n rows weighs ``UNIT_WEIGHT // max(n, rows_per_unit)``, so that a
     unit's rows weigh `UNIT_WEIGHT` together at most and each of its rows is in one cell of a count:
     a unit moves a count by at most `UNIT_WEIGHT` in L1, and so in L2. The class of n, which all of
-    its rows have, is one more column. Its m trajectories, which weigh ``UNIT_WEIGHT // max(m,
+    its rows have, is one more column. Rows that count in next observations are all, or those that
+    something follows: no more than all. Its m trajectories, which weigh ``UNIT_WEIGHT // max(m,
     trajectories_per_unit)`` each, move the count of lengths as much. Which rows it has is decided
     by its own rows alone. A row with a number that is not finite or a category outside its space
     weighs nothing and leaves no trace. Sums are integers: exact, in any order. What is returned is
@@ -125,6 +140,7 @@ class CountWorker:
     def __init__(self, spec: CountSpec) -> None:
         self._columns = spec.columns
         self._rows, self._weights, self._once, times = _weighted_rows(spec)
+        self._followed = np.where(spec.columns.followed(self._rows.cells), self._weights, 0.0)
         starts = length_starts(max(spec.columns.longest, 1))
         self._length_groups = np.maximum(np.searchsorted(starts, times + 1, side="right") - 1, 0)
         self._known: tuple[NDArray[np.int64], ...] = ()
@@ -140,10 +156,11 @@ class CountWorker:
         for place, column in enumerate(self._columns.columns):
             if not column.counted:
                 continue
-            parts.append(self._histogram(self._rows.cells[:, place], column.size))
+            weights = self._weights_of([place])
+            parts.append(_histogram(self._rows.cells[:, place], weights, column.size))
             if place in self._columns.valued:
                 values = self._rows.values[:, self._columns.valued.index(place)]
-                parts.append(self._histogram(values, column.counted - column.size))
+                parts.append(_histogram(values, weights, column.counted - column.size))
         if self._columns.lengths:
             lengths = np.bincount(
                 self._length_groups, weights=self._once, minlength=self._columns.lengths
@@ -163,12 +180,13 @@ class CountWorker:
         self._set_bins(bins)
         sizes = [int(one.max()) + 1 for one in bins]
         return [
-            counts_of(self._bins, clique, sizes, self._weights).astype(np.int64)
+            counts_of(self._bins, clique, sizes, self._weights_of(clique)).astype(np.int64)
             for clique in cliques
         ]
 
-    def _histogram(self, places: NDArray[np.int32], size: int) -> NDArray[np.int64]:
-        return np.bincount(places, weights=self._weights, minlength=size).astype(np.int64)
+    def _weights_of(self, clique: Sequence[int]) -> NDArray[np.float64]:
+        """Return what each row weighs in a count of columns, ``(N,)``."""
+        return self._followed if self._columns.only_followed(clique) else self._weights
 
     def _set_bins(self, bins: Sequence[NDArray[np.int64]]) -> None:
         same = len(bins) == len(self._known) and all(
@@ -179,6 +197,12 @@ class CountWorker:
         self._known = tuple(np.array(one) for one in bins)
         binned = [one[self._rows.cells[:, place]] for place, one in enumerate(self._known)]
         self._bins = np.stack(binned, axis=1).astype(np.int32)
+
+
+def _histogram(
+    places: NDArray[np.int32], weights: NDArray[np.float64], size: int
+) -> NDArray[np.int64]:
+    return np.bincount(places, weights=weights, minlength=size).astype(np.int64)
 
 
 def _weighted_rows(

@@ -1,7 +1,8 @@
 """The model of a table as released counts have it, and rows drawn from it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,10 +115,13 @@ class TableModel(NumberModel):
     Args:
         field: over bins.
         lengths: weight of trajectories by the group of their last step; empty: nobody counted.
+        laterals: shares of the cells of next observations, and what stays, that the field does not
+            tell; see `laterals`.
     """
 
     field: Field
     lengths: NDArray[np.float64]
+    laterals: Mapping[Clique, NDArray[np.float64]] = dataclass_field(default_factory=dict)
 
     def transitions(self, count: int, random: np.random.Generator) -> Transitions:
         """Return ``count`` independent transitions."""

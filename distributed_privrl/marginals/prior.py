@@ -5,7 +5,7 @@ stand in the model beside the released ones. So choices ask for what public rows
 what was measured wins over them.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from distributed_privrl.marginals.counting import StepSource
 from distributed_privrl.marginals.tables import Clique, counts_of, raked
 
 Told = TypeVar("Told")
+_NOTHING = 1e-300
 _PER_COLUMN = 2
 """Joint counts of public rows in a model, for each column."""
 
@@ -54,7 +55,7 @@ class PublicRows:
         sizes: bins of each column.
         candidates: joint counts, with their weights.
         margins: ``(K,)`` of each column, as released.
-        untold: columns that public rows tell nothing of.
+        columns: of the table; public rows tell nothing of units.
     """
 
     def __init__(
@@ -63,9 +64,10 @@ class PublicRows:
         sizes: Sequence[int],
         candidates: Mapping[Clique, int],
         margins: Mapping[Clique, NDArray[np.float64]],
-        untold: Collection[int] = (),
+        columns: TableColumns,
     ) -> None:
-        self._rows, self._sizes, self._untold = rows, sizes, frozenset(untold)
+        self._rows, self._sizes, self._columns = rows, sizes, columns
+        self._followed = np.flatnonzero(columns.followed(rows))
         self._margins = self._told(margins)
         weights = self._weights({})
         strengths = {
@@ -87,19 +89,30 @@ class PublicRows:
             released: cleaned joint counts.
         """
         weights = self._weights(released)
-        return {one: counts_of(self._rows, one, self._sizes, weights) for one in cliques}
+        return {one: self._shares(one, weights) for one in cliques}
 
     def _weights(self, released: Mapping[Clique, NDArray[np.float64]]) -> NDArray[np.float64]:
         even = np.full(len(self._rows), 1 / len(self._rows))
-        return raked(self._rows, even, {**self._margins, **self._told(released)}, self._sizes)
+        tables = {**self._margins, **self._told(released)}
+        within = {one: self._followed for one in released if self._columns.only_followed(one)}
+        return raked(self._rows, even, tables, self._sizes, within=within)
+
+    def _shares(self, clique: Clique, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return shares of a joint count's cells, of the rows that it is of."""
+        if not self._columns.only_followed(clique):
+            return counts_of(self._rows, clique, self._sizes, weights)
+        own = weights[self._followed]
+        found = counts_of(self._rows[self._followed], clique, self._sizes, own)
+        return np.asarray(found / max(float(own.sum()), _NOTHING))
 
     def _told(self, tables: Mapping[Clique, Told]) -> dict[Clique, Told]:
         """Return those of columns that public rows tell of."""
-        return {one: table for one, table in tables.items() if not self._untold & set(one)}
+        untold = set(self._columns.of("unit"))
+        return {one: table for one, table in tables.items() if not untold & set(one)}
 
     def _strength(self, clique: Clique, weights: NDArray[np.float64]) -> float:
         """Return how far two columns are from unrelated, less what so few rows show by chance."""
-        shares = counts_of(self._rows, clique, self._sizes, weights)
+        shares = self._shares(clique, weights)
         unrelated = np.outer(shares.sum(axis=1), shares.sum(axis=0))
         effective = 1 / float((weights**2).sum())
         chance = float(np.sqrt(2 * unrelated / (np.pi * effective)).sum())

@@ -18,6 +18,7 @@ from distributed_privrl.marginals.crowd import Crowd
 from distributed_privrl.marginals.drawer import Drawer, drawing_order
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.drift import Drift
+from distributed_privrl.marginals.laterals import Laterals, laterals_of
 from distributed_privrl.marginals.steps import length_starts, time_starts
 
 _LEAST = 1e-6
@@ -168,14 +169,25 @@ class Rollout:
                 self.model.draw_units(bins, self._beginners, random)
             self._begin(bins, random, firsts)
             self._end(time, self._drawers[0], bins, random)
+            self._lead_on(bins, random)
             return self.model.numbers(bins, random, scores=scores)
         self._act(bins, random, odds)
         self._drawers[1].fill(bins, random)
         self._end(time, self._drawers[1], bins, random)
+        self._lead_on(bins, random)
         known = set(known_before(columns))
         asked = [i for i in range(len(columns)) if i not in known]
         numbers = self.model.numbers(bins, random, places=asked, scores=scores)
         return [before[i] if i in known else one for i, one in enumerate(numbers)]
+
+    def _lead_on(self, bins: NDArray[np.int32], random: np.random.Generator) -> None:
+        """Draw what steps lead to anew, where the model does not tell all of it, in place."""
+        if self._laterals is not None:
+            self._laterals.sweep(bins, random)
+
+    @cached_property
+    def _laterals(self) -> Laterals | None:
+        return laterals_of(self.model)
 
     def _act(self, bins: NDArray[np.int32], random: np.random.Generator, odds: Odds) -> None:
         """Draw the actions of a step by odds, in place."""

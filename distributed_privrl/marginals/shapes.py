@@ -3,6 +3,7 @@
 All of it is post-processing of one noisy release.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -109,7 +110,7 @@ def column_shape(
     counts, values = noisy[: column.size], noisy[column.size :]
     cells = column.cells
     if cells is None:
-        masses = _category_masses(counts, deviation, told)
+        masses = _category_masses(counts, deviation, told, total)
         return ColumnShape(masses, np.arange(column.size), counts, deviation, values)
     masses = number_masses(cells, counts, deviation, total=total)
     if column.size <= most_bins:
@@ -119,21 +120,30 @@ def column_shape(
 
 
 def _category_masses(
-    noisy: NDArray[np.float64], deviation: float, told: NDArray[np.float64] | None
+    noisy: NDArray[np.float64],
+    deviation: float,
+    told: NDArray[np.float64] | None,
+    total: Weight | None,
 ) -> NDArray[np.float64]:
     """Return the weight of each category ``(C,)``: none of one that noise alone may have made.
 
     A noisy count decides: so nobody dies in synthetic rows where nobody did. Categories that do not
-    stand out one by one may stand out together, and are then kept. What other counts tell stands in
-    for what does not stand out.
+    stand out one by one may stand out together, and are then kept. Their sum says how much they
+    weigh, or what the others leave of all rows, whichever has less noise. What other counts tell
+    stands in for what does not stand out.
     """
     seen = noisy > SURE * deviation
     if told is not None:
         return np.where(seen, noisy, told)
-    rest = float(noisy[~seen].sum())
+    rest, noise = float(noisy[~seen].sum()), deviation * float(np.sqrt((~seen).sum()))
+    if total is not None:
+        left = math.hypot(deviation * float(np.sqrt(seen.sum())), total.deviation)
+        if left < noise:
+            rest, noise = total.value - float(noisy[seen].sum()), left
     masses = np.where(seen, noisy, 0.0)
-    if rest > SURE * deviation * float(np.sqrt((~seen).sum())):
+    if rest > SURE * noise and not seen.all():
         kept = np.where(seen, 0.0, np.maximum(noisy, 0.0))
+        kept = kept if kept.any() else (~seen).astype(np.float64)
         masses += kept * (rest / kept.sum())
     return masses if masses.any() else np.full(len(noisy), deviation)
 

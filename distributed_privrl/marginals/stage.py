@@ -2,20 +2,27 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from distributed_privrl.core.config import DataConfig, RunConfig
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.shards import ShardRef, shard_refs
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.marginals.column import ENDS
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.config import CountedConfig, TableConfig, TrajectoryTableConfig
-from distributed_privrl.marginals.counting import CountSpec, CountWorker, StepSource, StoredSteps
+from distributed_privrl.marginals.counting import (
+    CountSpec,
+    CountWorker,
+    FollowedSteps,
+    StepSource,
+    StoredSteps,
+)
 from distributed_privrl.marginals.plan import MarginalsPlan, SelectionConfig, marginals_plan
 from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
 from distributed_privrl.marginals.steps import time_groups
@@ -23,7 +30,7 @@ from distributed_privrl.marginals.tables import Clique
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import TRAJECTORY, TRANSITION, UnitCount
 from distributed_privrl.stages.context import RunContext
-from distributed_privrl.stages.encoders import bounds_of, foreseen_columns
+from distributed_privrl.stages.encoders import ForeseenColumns, bounds_of, foreseen_columns
 
 if TYPE_CHECKING:
     from distributed_privrl.marginals.drawing import TableModel
@@ -87,7 +94,7 @@ def table_of(
         lasting=info.lasting,
         has_reward=info.has_reward,
     )
-    return columns if info.has_successors else columns.without_successors()
+    return _as_followed(columns, info)
 
 
 def foreseen_table(data: DataConfig, store: DatasetStore | None, table: Table) -> ForeseenTable:
@@ -106,8 +113,14 @@ def foreseen_table(data: DataConfig, store: DatasetStore | None, table: Table) -
         lasting=known.lasting,
         has_reward=known.has_reward,
     )
-    columns = columns if known.has_successors else columns.without_successors()
-    return ForeseenTable(columns=columns, assumed=not known.declared)
+    return ForeseenTable(columns=_as_followed(columns, known), assumed=not known.declared)
+
+
+def _as_followed(columns: TableColumns, facts: DatasetInfo | ForeseenColumns) -> TableColumns:
+    """Return columns of rows that something follows, but maybe at ends, or that nothing does."""
+    if not facts.has_successors:
+        return columns.without_successors()
+    return replace(columns, ends_unseen=facts.last_rows_copied and bool(columns.of("end")))
 
 
 def transition_columns(data: DataConfig, table: CountedConfig) -> Table:
@@ -318,19 +331,24 @@ class MarginalsStage(Generic[ModelT]):
                 self.table.row_cap(config.data),
                 self.table.trajectory_cap(config.data),
                 config.data.max_length,
-                context.store.info(config.data.sensitive).last_rows_copied,
             ),
             public=self._public(config, context) if self.table.public_prior else (),
         )
 
     def _public(self, config: RunConfig, context: RunContext) -> tuple[StepSource, ...]:
-        """Return where public rows come from: nobody is a unit, so that all of them count."""
+        """Return where public rows come from: nobody is a unit, so that all of them count.
+
+        Last rows that nothing follows, where something follows those of the run, are left out.
+        """
         unit = TRAJECTORY if self.columns.of("time") else TRANSITION
-        return tuple(
-            self.source(ref)
-            for dataset in config.data.public
-            for ref in shard_refs(context.store, dataset, count=1, unit=unit)
-        )
+        sources: list[StepSource] = []
+        for dataset in config.data.public:
+            copied = context.store.info(dataset).last_rows_copied
+            for ref in shard_refs(context.store, dataset, count=1, unit=unit):
+                source = self.source(ref)
+                left_out = copied and not self.columns.ends_unseen
+                sources.append(FollowedSteps(source=source) if left_out else source)
+        return tuple(sources)
 
 
 def _checkpoint(context: RunContext) -> Path:

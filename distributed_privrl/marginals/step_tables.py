@@ -13,6 +13,9 @@ from distributed_privrl.marginals.cells import NumberCells
 from distributed_privrl.marginals.column import Column, NextObservation, Part
 from distributed_privrl.marginals.columns import TableColumns
 
+_MANY = 8
+"""Values of a category whose pair with what it becomes would drown in noise."""
+
 
 def step_columns(
     observation_space: Space,
@@ -32,8 +35,8 @@ def step_columns(
         observation_space: of the dataset.
         action_space: of the dataset.
         bounds: public, or paid for, of every numeric column.
-        next_observation: numbers after a step as they are, as changes, or both; categories are as
-            they are.
+        next_observation: numbers after a step as they are, as changes, or both; categories as they
+            are, and where both are counted those of many values as changes, too.
         ends: of `ENDS` that are told apart; 1: nothing ends.
         lasting: places of the observation's numbers that stay: nothing is counted of them after a
             step.
@@ -55,14 +58,18 @@ def step_columns(
     rewards = [Column(name="reward", part="reward", cells=cells["reward"])] if has_reward else []
     moving = [(place, one) for place, one in enumerate(before) if one.place not in lasting]
     after = [
-        _after(column, place, difference=next_observation == "difference")
+        _after(
+            column,
+            place,
+            difference=next_observation == "difference" and column.cells is not None,
+        )
         for place, column in moving
     ]
     if next_observation == "counted":
         after += [
             replace(_after(column, place, difference=True), name=f"change_{column.name}")
             for place, column in moving
-            if column.cells is not None
+            if column.cells is not None or (column.width and column.categories >= _MANY)
         ]
     end = [Column(name="end", part="end", categories=ends)] if ends > 1 else []
     return TableColumns(
@@ -147,7 +154,9 @@ def _box_columns(part: Part, space: Box, cells: dict[str, NumberCells]) -> list[
 def _after(column: Column, place: int, *, difference: bool) -> Column:
     """Return the column of the next observation that belongs to one of the observation."""
     after = replace(column, name=f"next_{column.name}", part="next_observation")
-    if column.cells is None or not difference:
+    if not difference:
         return replace(after, like=place)
+    if column.cells is None:
+        return replace(after, difference=True, categories=column.categories + 1)
     width = column.cells.high - column.cells.low
     return replace(after, difference=True, cells=NumberCells(-width, width, column.cells.step))

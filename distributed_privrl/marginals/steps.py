@@ -1,7 +1,7 @@
 """A step of a trajectory as raw numbers, and what is known of the steps around it."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.cleaning import norm_sub
-from distributed_privrl.marginals.column import Column
+from distributed_privrl.marginals.column import STAYS, Column
 
 EXACT = 24
 """Lengths that are told apart; longer ones in ever wider groups, and the longest one by itself."""
@@ -28,18 +28,22 @@ class Steps:
         times: ``(N,)``, steps before this one in its trajectory; None: nobody asks.
         previous: ``(N,)`` or ``(N, A)``, the actions before these; None: nobody asks.
         begins: ``(N,)``: the first of its trajectory; needed with ``previous``.
-        earlier: ``(N, ...)``, the observations one step before; needed with ``unseen``.
-        unseen: ``(N,)``: nobody saw what follows the row, and its next observation is a copy of its
-            own. What happened in the step before happens again: a number moves as it did, a
-            category that had changed changes back, and one that had not stays. None: all was seen.
     """
 
     transitions: Transitions
     times: NDArray[np.int64] | None = None
     previous: NDArray[Any] | None = None
     begins: NDArray[np.bool_] | None = None
-    earlier: NDArray[Any] | None = None
-    unseen: NDArray[np.bool_] | None = None
+
+    def followed(self) -> "Steps":
+        """Return those that do not terminate."""
+        kept = ~self.transitions.terminated
+        return Steps(
+            self.transitions.select(kept),
+            times=None if self.times is None else self.times[kept],
+            previous=None if self.previous is None else self.previous[kept],
+            begins=None if self.begins is None else self.begins[kept],
+        )
 
     def column(self, column: Column) -> NDArray[Any]:
         """Return the raw numbers or categories of a column, ``(N,)``."""
@@ -64,40 +68,24 @@ class Steps:
         before = column.values(rows.observations)
         if column.part == "observation":
             return before
-        after = self._continued(column, before, column.values(rows.next_observations))
+        after = column.values(rows.next_observations)
         if not column.difference:
             return after
+        if column.cells is None:
+            return np.where(after == before, STAYS, after + 1)
         with np.errstate(all="ignore"):
             return after.astype(np.float64) - before.astype(np.float64)
 
-    def _continued(self, column: Column, before: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:
-        """Return what follows, with what nobody saw told from the step before."""
-        if self.unseen is None:
-            return after
-        assert self.earlier is not None
-        earlier = column.values(self.earlier)
-        if column.cells is None:
-            return np.where(self.unseen, earlier, after)
-        with np.errstate(all="ignore"):
-            moved = 2 * before.astype(np.float64) - earlier.astype(np.float64)
-        return np.where(self.unseen, moved, after)
 
-
-def steps_in_time(rows: Transitions, times: NDArray[np.int64], *, last_rows_copied: bool) -> Steps:
+def steps_in_time(rows: Transitions, times: NDArray[np.int64]) -> Steps:
     """Return transitions of whole trajectories as steps that know what came before.
 
     Args:
         rows: trajectory after trajectory, each of them whole.
         times: ``(N,)``, steps before each in its trajectory.
-        last_rows_copied: what follows a terminating row is a copy of its observation.
     """
-    begins = times == 0
-    before = np.roll(rows.actions, 1, axis=0)
-    steps = Steps(rows, times=times, previous=before, begins=begins)
-    if not last_rows_copied:
-        return steps
-    earlier = np.roll(rows.observations, 1, axis=0)  # of another trajectory where one begins
-    return replace(steps, earlier=earlier, unseen=rows.terminated & ~begins)
+    before = np.roll(rows.actions, 1, axis=0)  # of another trajectory where one begins
+    return Steps(rows, times=times, previous=before, begins=times == 0)
 
 
 def time_starts(groups: int) -> NDArray[np.int64]:

@@ -8,14 +8,16 @@ with observations. Rows that stand alone have no next step to be drawn, and a mo
 room to spare for it. All of it is post-processing of released counts.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.marginals.columns import TableColumns
-from distributed_privrl.marginals.growth import Growth
 from distributed_privrl.marginals.tables import Clique
+
+Told = dict[Clique, tuple[NDArray[np.float64], Clique]]
+"""Shares of the cells of some columns, and the clique that says so."""
 
 
 class Successors:
@@ -68,29 +70,31 @@ class Successors:
         return (tuple(sorted(places)), shares / total) if total > 0 else None
 
     def replayed(
-        self, tables: Sequence[tuple[Clique, NDArray[np.float64]]], growth: Growth
-    ) -> dict[Clique, tuple[NDArray[np.float64], Clique]]:
-        """Return what joint counts say of the step before, each as far as it fitted when it came.
+        self,
+        tables: Sequence[tuple[Clique, NDArray[np.float64]]],
+        allows: Callable[[Collection[Clique]], bool],
+    ) -> tuple[Told, Told]:
+        """Return what joint counts say of the step before: what a model has room for, and the rest.
+
+        What was counted comes first in a model: this takes what is left.
 
         Args:
             tables: cliques with their cleaned counts, in the order in which they were counted.
-            growth: of the model.
+            allows: says whether a model has room for cliques beside those.
 
         Returns:
             shares of cells, and the clique that says so; none of columns that were counted together
             themselves.
         """
-        found: dict[Clique, tuple[NDArray[np.float64], Clique]] = {}
-        counted: list[Clique] = []
-
-        def known(clique: Clique, others: Iterable[Clique]) -> bool:
-            return any(set(clique) <= set(other) for other in others)
-
-        for number, (clique, counts) in enumerate(tables, start=1):
-            counted.append(clique)
+        found: Told = {}
+        left: Told = {}
+        counted = [clique for clique, _ in tables]
+        for clique, counts in tables:
             told = self.told(clique, counts)
-            if told is None or known(told[0], (*counted, *found)):
+            if told is None:
                 continue
-            if growth.allows({*counted, *found, told[0]}, growth.share(number + 1)):
-                found[told[0]] = told[1], clique
-        return {one: told for one, told in found.items() if not known(one, counted)}
+            if any(set(told[0]) <= set(other) for other in (*counted, *found, *left)):
+                continue
+            fits = allows([*found, told[0]])
+            (found if fits else left)[told[0]] = told[1], clique
+        return found, left

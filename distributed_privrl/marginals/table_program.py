@@ -41,7 +41,7 @@ EXACT = 0.02 * UNIT_WEIGHT
 """Without privacy, counts are taken to be as exact as this."""
 _DIGEST = "digest"
 _TAGS = 10_000
-_RULES = 3
+_RULES = 4
 """Of what follows from counts: bins, parts, candidates. Another number is another version."""
 
 
@@ -53,13 +53,13 @@ class ProgramSpec(TableFacts, Generic[ModelT]):
         plan: what each step draws.
         chooser: draws the choices.
         program: builds the program of such facts.
-        weighed: caps on a unit's rows, and whether last rows are copies: what a count is of.
+        weighed: caps on a unit's rows: what a count is of.
     """
 
     plan: MarginalsPlan
     chooser: Chooser
     program: Callable[["ProgramSpec[ModelT]"], "TableProgram[ModelT]"]
-    weighed: tuple[int | bool | None, ...] = ()
+    weighed: tuple[int | None, ...] = ()
 
     def __call__(self) -> "TableProgram[ModelT]":
         """Return a fresh program."""

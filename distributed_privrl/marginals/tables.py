@@ -202,6 +202,7 @@ def raked(
     weights: NDArray[np.float64],
     tables: Mapping[Clique, NDArray[np.float64]],
     sizes: Sequence[int],
+    within: Mapping[Clique, NDArray[np.int64]] | None = None,
 ) -> NDArray[np.float64]:
     """Return weights of drawn rows ``(N,)`` with which they agree with all tables, about.
 
@@ -213,13 +214,20 @@ def raked(
         weights: to start from, ``(N,)``.
         tables: cleaned counts, the latest last.
         sizes: bins of each column.
+        within: places of the rows ``(M,)`` that a table is of; of others, it is of all. What these
+            rows weigh together stays.
     """
     weights, limit = weights / weights.sum(), _LARGEST_WEIGHT / len(weights)
+    parts = {
+        clique: (places, rows[places]) for clique, places in (within or {}).items() if len(places)
+    }
     for _ in range(_SWEEPS):
         for clique, table in tables.items():
-            now, shares = counts_of(rows, clique, sizes, weights), table / table.sum()
+            places, own = parts.get(clique, (slice(None), rows))
+            held = weights[places]
+            now, shares = counts_of(own, clique, sizes, held), table / table.sum() * held.sum()
             ratio = np.divide(shares, now, out=np.zeros_like(now), where=now > _NOTHING)
-            weights = np.minimum(weights * ratio[tuple(rows[:, i] for i in clique)], limit)
+            weights[places] = np.minimum(held * ratio[tuple(own[:, i] for i in clique)], limit)
     total = weights.sum()
     return weights / total if total > 0 else np.full(len(weights), 1 / len(weights))
 

@@ -1,14 +1,17 @@
 """How a number after a step is told: as it is, or as a change, as released counts say."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
 from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.belief import Belief, TableFacts
+from distributed_privrl.marginals.column import STAYS
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.step_tables import step_columns
 from distributed_privrl.marginals.steps import Steps
@@ -111,3 +114,81 @@ def test_a_cut_tail_does_not_make_a_change_small() -> None:
         found = believed(seed, noise=60.0 * UNIT_WEIGHT)
         told += [found[place].name for place in found.of("next_observation")]
     assert "change_observation_1" not in told
+
+
+WARDS = 10
+
+
+def categories() -> TableColumns:
+    """Return columns of two categories of ten values, and one of three, beside each other."""
+    ends = (0, WARDS, 2 * WARDS, 2 * WARDS + 3)
+    space = TableBox(
+        np.zeros(ends[-1], np.float32), np.ones(ends[-1], np.float32), tuple(pairwise(ends))
+    )
+    bounds = Bounds(low=np.zeros(1), high=np.ones(1), columns=("reward",), step=np.ones(1))
+    return step_columns(space, Discrete(2), bounds, next_observation="counted")
+
+
+def moves(rows: int = ROWS) -> Transitions:
+    """Return people who mostly stay in their ward, have a new nurse, and stay in their class."""
+    source = np.random.default_rng(1)
+    ward, nurse, new = (source.integers(0, WARDS, rows) for _ in range(3))
+    moved = np.where(source.random(rows) < 0.05, source.integers(0, WARDS, rows), ward)
+    kind = source.integers(0, 3, rows)
+
+    def held(ward: np.ndarray, nurse: np.ndarray) -> np.ndarray:
+        return np.concatenate(
+            [np.eye(WARDS)[ward], np.eye(WARDS)[nurse], np.eye(3)[kind]], axis=1
+        ).astype(np.float32)
+
+    return Transitions(
+        observations=held(ward, nurse),
+        actions=source.integers(0, 2, rows),
+        rewards=source.integers(0, 2, rows).astype(np.float32),
+        next_observations=held(moved, new),
+        terminated=np.zeros(rows, bool),
+        truncated=np.zeros(rows, bool),
+        unit_ids=np.arange(rows),
+    )
+
+
+def test_a_category_of_many_values_that_stays_is_told_to_stay() -> None:
+    """No pair of a hundred cells has to be counted for it; one that forgets is as it is."""
+    table, real = categories(), moves()
+    names = [column.name for column in table.columns]
+    assert [one for one in names if one.startswith("change")] == [
+        "change_observation_0",
+        f"change_observation_{WARDS}",
+    ]
+    coded = table.coded(Steps(real))
+    assert coded.valid.all()
+    change = table[names.index("change_observation_0")]
+    assert change.counted == change.size == WARDS + 1
+    told = coded.cells[:, names.index("change_observation_0")]
+    before, after = (
+        one[:, :WARDS].argmax(axis=1) for one in (real.observations, real.next_observations)
+    )
+    np.testing.assert_array_equal(told == STAYS, before == after)
+    np.testing.assert_array_equal(told[told != STAYS] - 1, after[told != STAYS])
+    counts = [
+        np.bincount(coded.cells[:, place], minlength=column.size)
+        for place, column in enumerate(table.columns)
+        if column.counted
+    ]
+    noise = 5 * UNIT_WEIGHT * np.random.default_rng(0).standard_normal(sum(map(len, counts)))
+    noisy = np.rint(UNIT_WEIGHT * np.concatenate(counts) + noise).astype(np.int64)
+    belief = Belief(TableFacts(columns=table, seed=0), joint_deviation=5 * UNIT_WEIGHT, planned=1)
+    belief.shape(noisy, 5 * UNIT_WEIGHT)
+    found = belief.bins.columns
+    assert [found[place].name for place in found.of("next_observation")] == [
+        f"next_observation_{WARDS}",
+        f"next_observation_{2 * WARDS}",
+        "change_observation_0",
+    ]
+    drawn = belief.model().transitions(4000, np.random.default_rng(2))
+    here, there = (one[:, :WARDS] for one in (drawn.observations, drawn.next_observations))
+    assert (here.sum(axis=1) == 1).all()
+    assert (there.sum(axis=1) == 1).all()
+    assert (here == there).all(axis=1).mean() == pytest.approx(0.955, abs=0.04)
+    moved = there[(here != there).any(axis=1)].mean(axis=0)
+    assert moved.max() < 0.35

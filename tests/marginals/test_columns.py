@@ -54,38 +54,31 @@ def test_rows_are_cells_by_hand() -> None:
     assert changes.cells[:, 3].tolist() == [4, 3, 1]  # +1, 0 and -2, of -3 .. 3
 
 
-def test_what_nobody_saw_is_what_happened_in_the_step_before() -> None:
-    """Rows 0 -> 1 and 1 -> ?, 3 -> 1 and 1 -> ?: by a copy of the state nothing would move."""
-    rows = steps_of(
-        [
-            (0.0, 0, 0.0, 1.0, False),
-            (1.0, 0, 0.0, 1.0, True),
-            (3.0, 1, 0.0, 1.0, False),
-            (1.0, 1, 0.0, 1.0, True),
-        ]
-    )
-    earlier = np.roll(rows.observations, 1, axis=0)
-    steps = Steps(rows, earlier=earlier, unseen=rows.terminated)
-    assert few_columns().coded(steps).cells[:, 3].tolist() == [1, 2, 1, 0]  # -1 is clipped to 0
-    changes = few_columns(next_observation="difference").coded(steps)
-    assert changes.cells[:, 3].tolist() == [4, 4, 1, 1]  # +1 and -2, of -3 .. 3, twice each
-    assert few_columns().coded(Steps(rows)).cells[:, 3].tolist() == [1, 1, 1, 1]
-
-
-def test_a_category_that_nobody_saw_stays_if_it_stayed_before() -> None:
-    space = Discrete(3)
-    zero, one = np.zeros(1), np.ones(1)
-    bounds = Bounds(low=zero, high=one, columns=("reward",), step=one)
-    columns = step_columns(space, ACTION, bounds, next_observation="absolute")
-    rows = replace(
-        steps_of([(0.0, 0, 0.0, 0.0, False)] * 3),
-        observations=np.array([2, 2, 1]),
-        next_observations=np.array([2, 1, 1]),
-        terminated=np.array([False, True, True]),
-    )
-    steps = Steps(rows, earlier=np.array([0, 2, 0]), unseen=rows.terminated)
+def test_what_nobody_saw_is_not_followed_and_repeats_its_row_when_drawn() -> None:
+    """Of categories and numbers alike; without the declaration all rows are followed."""
+    columns = replace(few_columns(ends=3), ends_unseen=True)
     (after,) = columns.of("next_observation")
-    assert columns.coded(steps).cells[:, after].tolist() == [2, 2, 0]
+    cells = columns.coded(Steps(steps_of(ROWS))).cells
+    assert columns.followed(cells).tolist() == [True, False, True]
+    assert few_columns(ends=3).followed(cells).all()
+    assert columns.only_followed((0, after))
+    assert not columns.only_followed((0, *columns.of("end")))
+    assert not few_columns().only_followed((0, after))
+    numbers = [np.array([1.0, 2.0, 3.0])] * len(columns.columns)
+    numbers[after] = np.array([3.0, 0.0, 0.0])
+    (end,) = columns.of("end")
+    numbers[end] = np.array([0.0, 1.0, 2.0])
+    for own, reached in ((columns, [3, 2, 0]), (few_columns(ends=3), [3, 0, 0])):
+        assert own.transitions(numbers).next_observations[:, 0].tolist() == reached
+    bounds = Bounds(low=np.zeros(1), high=np.ones(1), columns=("reward",), step=np.ones(1))
+    category = step_columns(Discrete(4), ACTION, bounds, next_observation="absolute", ends=3)
+    drawn = replace(category, ends_unseen=True).transitions(numbers)
+    assert drawn.next_observations.tolist() == [3, 2, 0]
+
+
+def test_rows_that_nothing_follows_have_no_next_observations_to_leave_out() -> None:
+    columns = replace(few_columns(), ends_unseen=True).without_successors()
+    assert not columns.ends_unseen
 
 
 def test_a_cut_step_is_told_apart_only_where_three_ends_are() -> None:

@@ -52,7 +52,11 @@ def test_pairs_that_go_together_come_first_and_unrelated_ones_never() -> None:
         (2,): np.array([1.0, 1]),
     }
     known = PublicRows(
-        rows.astype(np.int32), sizes, {(0, 1): 1, (0, 2): 4, (1, 2): 4, (0, 1, 2): 4}, margins
+        rows.astype(np.int32),
+        sizes,
+        {(0, 1): 1, (0, 2): 4, (1, 2): 4, (0, 1, 2): 4},
+        margins,
+        COLUMNS,
     )
     assert known.cliques == ((0, 1),)
     shares = known.tables([(0, 1)], {})[0, 1]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from distributed_privrl.marginals.cells import NumberCells
 from distributed_privrl.marginals.column import Column
 from distributed_privrl.marginals.shapes import column_shape, drawn_numbers
+from distributed_privrl.marginals.tails import Weight
 
 
 def number(low: float, high: float, step: float = 0.0) -> Column:
@@ -209,3 +210,24 @@ def test_values_that_stand_for_themselves_are_atoms() -> None:
     _, _, shape = drawn(column, counted(column, older), deviation=2.0)
     (place,) = np.flatnonzero(shape.atoms(column.cells))
     assert column.cells.edges[0][shape.bins == place].tolist() == [1.0]
+
+
+def test_what_frequent_categories_leave_of_all_rows_is_there() -> None:
+    """Eighty rare ones, whose sum is lost in the noise of eighty cells."""
+    column = Column(name="moves", part="next_observation", categories=81)
+    counts, source = np.append(3700.0, np.full(80, 1.5)), np.random.default_rng(0)
+    known = Weight(value=3820.0, deviation=5.0)
+    misses: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(30):
+        noisy = counts + 13 * source.standard_normal(81)
+        for told, found in misses.items():
+            total = known if told else None
+            shape = column_shape(column, noisy, deviation=13.0, most_bins=24, total=total)
+            found.append(abs(shape.masses[1:].sum() - 120))
+        nobody = Weight(value=noisy[0] + 20, deviation=5.0)
+        shape = column_shape(
+            column, np.append(noisy[0], np.zeros(80)), deviation=13.0, most_bins=24, total=nobody
+        )
+        assert not shape.masses[1:].any()
+    assert np.mean(misses[True]) < 35
+    assert np.mean(misses[False]) > 70

@@ -120,7 +120,7 @@ def people(seed: int) -> Steps:
         unit_ids=np.repeat(np.arange(PEOPLE), STEPS).astype(np.uint64),
     )
     times = np.tile(np.arange(STEPS), PEOPLE)
-    return steps_in_time(transitions, times, last_rows_copied=False)
+    return steps_in_time(transitions, times)
 
 
 def believed(counted: list[tuple[str, ...]], **settings: Any) -> tuple[Belief, NDArray[np.int32]]:
@@ -174,6 +174,26 @@ def test_next_observations_go_together_by_the_action_that_both_lead_to() -> None
     assert (drawn.observations[:, 0] == drawn.observations[:, 1]).mean() > 0.95
     belief, _ = believed([("observation_0", "action"), ("observation_1", "action")], model_cells=44)
     assert not belief._told  # the model stays as small as it must
+
+
+def test_what_a_model_has_no_room_for_is_told_where_rows_are_drawn() -> None:
+    """The same with a model that holds what was counted, and no table more."""
+    counted = [("observation_0", "observation_1"), ("observation_1", "action")]
+    belief, _ = believed(counted, model_cells=44)
+    table = belief.bins.columns
+    pair = place(table, "next_observation_0"), place(table, "next_observation_1")
+    assert pair not in belief._told
+    assert set(belief._laterals) == {pair}
+    assert not any(one.clique == pair for one in belief.worth_counting())
+    model = belief.model()
+    for laterals, least, most in ((model.laterals, 0.9, 1.0), ({}, 0.2, 0.5)):
+        drawn = Rollout(replace(model, laterals=laterals), STEPS).draw(
+            2000, np.random.default_rng(5)
+        )
+        later = drawn.transitions("trajectory").next_observations
+        assert least < (later[:, 0] == later[:, 1]).mean() < most
+        shares = np.bincount(later[:, 0].astype(int), minlength=3) / len(later)
+        np.testing.assert_allclose(shares, 1 / 3, atol=0.04)
 
 
 def test_what_was_counted_itself_overrules_what_is_told() -> None:

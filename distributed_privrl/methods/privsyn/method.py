@@ -3,10 +3,12 @@
 Reference: Zhang, Wang, Li, Honorio, Backes, He, Chen and Zhang 2021 (PrivSyn).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from distributed_privrl.core.random import Streams
+from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import StoredTransitions
 from distributed_privrl.marginals.plan import MarginalsPlan
 from distributed_privrl.marginals.run import RowModel, TableRun, World
@@ -40,6 +42,10 @@ class PrivsynMethod(TableRun[Marginals]):
     """
 
     config: PrivsynConfig
+
+    def columns(self, context: RunContext, found: Bounds | None) -> TableColumns:
+        """Return the columns of the table; last rows count as they are, copies and all."""
+        return replace(super().columns(context, found), ends_unseen=False)
 
     def plan(
         self, table: ForeseenTable, units: UnitCount, *, epsilon: float | None

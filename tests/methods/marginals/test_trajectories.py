@@ -154,8 +154,7 @@ def test_steps_are_found_again_in_the_rows_of_an_audit() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-@pytest.mark.parametrize("copied", [False, True])
-def test_a_single_row_is_a_trajectory_and_no_row_is_none(count: int, copied: bool) -> None:
+def test_a_single_row_is_a_trajectory_and_no_row_is_none(count: int) -> None:
     """Also where an observation is a category and not a row of numbers."""
     rows = walks.walks(20, 3).transitions("trajectory").select(slice(0, count))
     flat = replace(
@@ -164,7 +163,7 @@ def test_a_single_row_is_a_trajectory_and_no_row_is_none(count: int, copied: boo
         next_observations=rows.next_observations[:, 0].astype(np.int64),
     )
     for one in (rows, flat):
-        steps = steps_of(one, last_rows_copied=copied)
+        steps = steps_of(one)
         assert steps.times is not None
         assert steps.times.tolist() == [0] * count
         ended = steps.transitions.terminated | steps.transitions.truncated
