@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.marginals.attack import ModelAttack
 from distributed_privrl.marginals.program import MarginalsProgram
 from tests.marginals.programs import Chooses, plan_of, program_of
 from tests.marginals.rows import Listed, few_columns, group, steps_of
@@ -79,6 +80,20 @@ def test_a_resume_has_the_model_of_a_run_that_went_through() -> None:
     assert whole.keys() == resumed.keys()
     for clique, values in whole.items():
         np.testing.assert_allclose(resumed[clique], values)
+
+
+def test_an_attack_sees_of_a_last_row_what_was_counted_of_it() -> None:
+    """Whatever stands for what follows it; of other rows, what follows counts."""
+    attack = ModelAttack(model=released(rows_of()).model(), rounds=3)
+    losses = [
+        attack.losses(steps_of([(1.0, 0, 0.0, after, last) for last in (True, False)]))[:, 0]
+        for after in (1.0, 2.0)
+    ]
+    assert losses[0][0] == pytest.approx(losses[1][0])
+    assert losses[0][1] > losses[1][1] + 0.5  # four in five go on to the next state
+    rows = steps_of([(s, a, float(a), 0.0, True) for s in range(4) for a in range(2)])
+    shares = np.exp(-attack.losses(rows)[:, 0])
+    assert shares.sum() == pytest.approx(np.array(ENDS).mean(), abs=0.03)
 
 
 @pytest.mark.parametrize("count", [1, 40])

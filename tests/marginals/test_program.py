@@ -114,6 +114,17 @@ def test_numbers_are_counted_in_parts_where_noise_hides_bins(
     assert other.tolist() == [0, 1]
 
 
+def test_what_a_number_becomes_is_counted_in_parts_where_its_few_cells_drown_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = ("observation_0", "next_observation_0")
+    monkeypatch.setattr(candidates, "_CLEAR", 1000.0)
+    monkeypatch.setattr(shapes, "ATOM", 1.0)
+    for noise, parts in ((0.75, {0}), (100.0, {0, 2, 3})):
+        monkeypatch.setattr(candidates, "_OWN", noise)
+        assert {parts for clique, parts in open_counts() if clique == pair} == parts
+
+
 def test_parts_that_are_alike_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The least value and the most are atoms: halves and thirds of those between are the same."""
     monkeypatch.setattr(candidates, "_RESOLVED", 100.0)
