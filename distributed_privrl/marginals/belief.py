@@ -321,7 +321,7 @@ class Belief:
             ]
             completion = Completion(bins, [margin.masses for margin in margins])
             known = completion.of_all(counted)
-            known += self._told.values()
+            known += map(completion.fitted, self._told.values())
             joint = {i for one in known if not one.lines for i in one.clique}
             measured = [
                 Measured((i,), margin.masses, margin.deviations)

@@ -22,6 +22,7 @@ _CASES = 3.0
 _UNRELATED = 0.02
 """Part of the cases that is taken to be unrelated, where those that go on are not all cases."""
 _SWEEPS = 10
+_NOTHING = 1e-9
 
 
 class Completion:
@@ -52,6 +53,23 @@ class Completion:
         for place in sorted(order, key=lambda i: self._rank(measured[i])):
             found[place] = self._completed(measured[place])
         return found
+
+    def fitted(self, measured: Measured) -> Measured:
+        """Return what is told of next observations with each as frequent as counts say.
+
+        What two columns have in common in all rows they have after a step; how frequent they are
+        there is another matter, such as a first grade that nobody comes to.
+
+        Args:
+            measured: of all rows; after `of_all`.
+        """
+        table = np.maximum(measured.counts, _NOTHING * measured.counts.sum())
+        known = [axis for axis, i in enumerate(measured.clique) if i in self._reached]
+        for _ in range(_SWEEPS if known else 0):
+            for axis in known:
+                own = self._reached[measured.clique[axis]]
+                table = table * _ratio(own, table, _but(axis, table.ndim))
+        return replace(measured, counts=table) if known else measured
 
     def _rank(self, measured: Measured) -> tuple[int, int]:
         """Return how early a count is completed: columns with themselves first, pairs first."""
@@ -105,7 +123,7 @@ class Completion:
         total = self._bins.total
         found: NDArray[np.float64] = followed * (total / followed.sum())
         masses = [self._masses[i] * (total / self._masses[i].sum()) for i in clique]
-        if len(clique) > 1:
+        if masses:
             unrelated = total * functools.reduce(np.multiply.outer, [one / total for one in masses])
             found = (1 - _UNRELATED) * found + _UNRELATED * unrelated
         for _ in range(_SWEEPS):

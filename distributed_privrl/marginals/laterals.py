@@ -28,8 +28,8 @@ _FULL = 2
 _SWEEPS = 3
 _SHRUNK = 3.0
 """Rows that are thought to lie in each cell as they should, beside those that were drawn."""
-_MOST, _STEEPEST = 3.0, 10.0
-"""How much more or less likely a cell becomes at most: in a turn, and in all."""
+_MOST, _STEEPEST, _HELD = 3.0, 10.0, 1000.0
+"""How much more or less likely a cell becomes at most: in a turn, in all, and where it is held."""
 _AT_ONCE = 8192
 
 
@@ -98,7 +98,8 @@ def laterals_of(model: TableModel) -> Laterals | None:
             found = counts_of(rows, clique, sizes, now)
             ratio = np.log((table + _SHRUNK) / (found + _SHRUNK))
             ratio = gain * np.clip(ratio, -np.log(_MOST), np.log(_MOST))
-            changed = np.clip(extra[clique] + ratio, -np.log(_STEEPEST), np.log(_STEEPEST))
+            steepest = np.log(_STEEPEST if clique in model.laterals else _HELD)
+            changed = np.clip(extra[clique] + ratio, -steepest, steepest)
             now = now * np.exp(changed - extra[clique])[tuple(rows[:, i] for i in clique)]
             now = now * (weights.sum() / now.sum())
             extra[clique] = changed
