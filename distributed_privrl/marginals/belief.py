@@ -446,10 +446,20 @@ class Belief:
 
     @property
     def _laterals(self) -> dict[Clique, NDArray[np.float64]]:
-        """What joint counts say of next observations that the model has no room for."""
-        _, left = self._replays
-        seen = len(self.bins.shapes)  # others are hidden
-        return {clique: shares for clique, (shares, _) in left.items() if max(clique) < seen}
+        """What joint counts say of observations after a step that the model does not tell.
+
+        It has no room for it, or what one becomes is a change.
+        """
+        successors, found = Successors(self.bins.columns), dict[Clique, NDArray[np.float64]]()
+        known = [set(clique) for clique in (*self._cleaned, *self._told)]
+        for clique, counts in self._cleaned.items():
+            together = successors.together(clique, counts)
+            if together is None or any(set(together[0]) <= set(one) for one in found):
+                continue
+            after = successors.next_of(together[0])
+            if after is None or not any(set(after) <= one for one in known):
+                found[together[0]] = together[1]
+        return found if self.bins.columns.of("time") else {}
 
     def _as_told(
         self, clique: Clique, shares: NDArray[np.float64], source: ReleasedTable

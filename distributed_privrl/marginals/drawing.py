@@ -115,8 +115,8 @@ class TableModel(NumberModel):
     Args:
         field: over bins.
         lengths: weight of trajectories by the group of their last step; empty: nobody counted.
-        laterals: shares of the cells of next observations, and what stays, that the field does not
-            tell; see `laterals`.
+        laterals: shares of the cells of observations that go together after a step, too, and of
+            which the field does not tell it; see `laterals`.
     """
 
     field: Field

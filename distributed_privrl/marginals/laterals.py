@@ -1,11 +1,12 @@
 """How next observations go together where a model has no room to tell.
 
 A model has each number with what it becomes, and what it becomes with others only as far as its
-tables allow. What lies in one row needs no tables: each column is drawn anew given all others, and
-the other columns again given that. So the rest is told by further potentials of next observations.
-They are found on rows of the model as proportional fitting finds them: each is multiplied by how
-much too seldom its cells were drawn, one after the other, each with the rows as those before it
-have them. Columns by themselves, and what else was counted, keep what the model says of them.
+tables allow, and not at all where it becomes a change. What lies in one row needs no tables: each
+column is drawn anew given all others, and the other columns again given that. So the rest is told
+by further potentials of the observations that a row leads to. They are found on rows of the model
+as proportional fitting finds them: each is multiplied by how much too seldom its cells were drawn,
+one after the other, each with the rows as those before it have them. Columns by themselves, and
+what else was counted, keep what the model says of them.
 
 References: Deming and Stephan 1940 (iterative proportional fitting); Geman and Geman 1984 (Gibbs
 sampling).
@@ -13,13 +14,16 @@ sampling).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_privrl.marginals.column import STAYS
 from distributed_privrl.marginals.crowd import Crowd
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.model import Field
+from distributed_privrl.marginals.shapes import drawn_numbers
 from distributed_privrl.marginals.tables import Clique, counts_of
 
 _TURNS, _FITS = 12, 20
@@ -34,16 +38,35 @@ _AT_ONCE = 8192
 
 
 @dataclass(frozen=True, eq=False)
+class Reach:
+    """Which bin of an observation a step leads to.
+
+    Args:
+        before: place of the observation.
+        after: place of what it becomes, as it is or as a change.
+        bins: ``(K, L)``, for each bin of the observation and of what it becomes.
+    """
+
+    before: int
+    after: int
+    bins: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
 class Laterals:
     """Draws next observations of rows anew, given all else.
 
     Args:
-        field: with the further potentials.
+        field: of rows.
         places: of the columns that are drawn, hidden ones first.
+        reached: of each observation that moves.
+        potentials: of observations that are reached together, by places of observations.
     """
 
     field: Field
     places: tuple[int, ...]
+    reached: tuple[Reach, ...] = ()
+    potentials: Mapping[Clique, NDArray[np.float64]] = dataclass_field(default_factory=dict)
 
     def sweep(self, rows: NDArray[np.int32], random: np.random.Generator) -> None:
         """Draw each column of rows ``(N, V)`` given all others, some times, in place."""
@@ -51,22 +74,53 @@ class Laterals:
             part = rows[start : start + _AT_ONCE]
             whole = np.zeros((len(part), len(self.field.sizes)), np.int32)
             whole[:, : part.shape[1]] = part
+            there = self.led_to(whole)
             for _ in range(_SWEEPS):
                 for place in self.places:
-                    whole[:, place] = self._drawn(place, whole, random)
+                    self._draw(place, whole, there, random)
             part[:] = whole[:, : part.shape[1]]
 
-    def _drawn(
-        self, place: int, rows: NDArray[np.int32], random: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def led_to(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return rows ``(N, V)`` whose observations are those that they lead to."""
+        there = rows.copy()
+        for one in self.reached:
+            there[:, one.before] = one.bins[rows[:, one.before], rows[:, one.after]]
+        return there
+
+    def _draw(
+        self,
+        place: int,
+        rows: NDArray[np.int32],
+        there: NDArray[np.int32],
+        random: np.random.Generator,
+    ) -> None:
+        """Draw a column of rows anew, in place, and what they lead to by it."""
         logs = np.zeros((len(rows), self.field.sizes[place]))
         for clique, values in self.field.potentials.items():
             if place in clique:
-                others = tuple(rows[:, i] for i in clique if i != place)
-                logs += np.moveaxis(values, clique.index(place), -1)[others]
+                logs += _given(values, clique, place, rows)
+        for one in self.reached:
+            if one.after != place:
+                continue
+            bins = one.bins[rows[:, one.before]]
+            for clique, values in self.potentials.items():
+                if one.before in clique:
+                    given = _given(values, clique, one.before, there)
+                    logs += np.take_along_axis(given, bins, axis=1)
         shares = np.exp(logs - logs.max(axis=1, keepdims=True)).cumsum(axis=1)
         above = shares <= random.random((len(rows), 1)) * shares[:, -1:]
-        return np.asarray(above.sum(axis=1))
+        rows[:, place] = above.sum(axis=1)
+        for one in self.reached:
+            if one.after == place:
+                there[:, one.before] = one.bins[rows[:, one.before], rows[:, place]]
+
+
+def _given(
+    values: NDArray[np.float64], clique: Clique, place: int, rows: NDArray[np.int32]
+) -> NDArray[np.float64]:
+    """Return the values of each bin of a column, ``(N, K)``, given the others of a clique."""
+    others = tuple(rows[:, i] for i in clique if i != place)
+    return np.asarray(np.moveaxis(values, clique.index(place), -1)[others])
 
 
 def laterals_of(model: TableModel) -> Laterals | None:
@@ -82,30 +136,64 @@ def laterals_of(model: TableModel) -> Laterals | None:
     rows = crowd.rows.copy()
     weights = crowd.class_weights[crowd.units_of(rows)] * columns.followed(rows)
     weights = weights * ((weights > 0).sum() / max(float(weights.sum()), 1e-300))
-    wanted = {
-        clique: _fitted(shares, clique, rows, sizes, weights)
+    plain = Laterals(model.field, places, reached_by(model))
+    there = plain.led_to(rows)
+    told = {
+        clique: _fitted(shares, clique, there, sizes, weights)
         for clique, shares in model.laterals.items()
     }
-    wanted |= {
+    held = {
         clique: counts_of(rows, clique, sizes, weights)
         for clique in model.field.potentials
         if set(clique) & set(after) and max(clique) < len(columns)
     }
-    extra = {clique: np.zeros(table.shape) for clique, table in wanted.items()}
+    extra = {clique: np.zeros(table.shape) for clique, table in held.items()}
+    lateral = {clique: np.zeros(table.shape) for clique, table in told.items()}
+    found = plain
     for turn in range(_TURNS):
         now, gain = weights, _FULL / max(_FULL, turn)
-        for clique, table in wanted.items():  # what was counted comes last, and holds
-            found = counts_of(rows, clique, sizes, now)
-            ratio = np.log((table + _SHRUNK) / (found + _SHRUNK))
-            ratio = gain * np.clip(ratio, -np.log(_MOST), np.log(_MOST))
-            steepest = np.log(_STEEPEST if clique in model.laterals else _HELD)
-            changed = np.clip(extra[clique] + ratio, -steepest, steepest)
-            now = now * np.exp(changed - extra[clique])[tuple(rows[:, i] for i in clique)]
-            now = now * (weights.sum() / now.sum())
-            extra[clique] = changed
-        found_now = Laterals(_with(model.field, extra), places)
-        found_now.sweep(rows, random)
-    return found_now
+        for wanted, logs, where, most in (
+            (told, lateral, there, _STEEPEST),
+            (held, extra, rows, _HELD),  # what was counted comes last, and holds
+        ):
+            for clique, table in wanted.items():
+                drawn = counts_of(where, clique, sizes, now)
+                ratio = np.log((table + _SHRUNK) / (drawn + _SHRUNK))
+                ratio = gain * np.clip(ratio, -np.log(_MOST), np.log(_MOST))
+                changed = np.clip(logs[clique] + ratio, -np.log(most), np.log(most))
+                now = now * np.exp(changed - logs[clique])[tuple(where[:, i] for i in clique)]
+                now = now * (weights.sum() / now.sum())
+                logs[clique] = changed
+        found = replace(plain, field=_with(model.field, extra), potentials=dict(lateral))
+        found.sweep(rows, random)
+        there = plain.led_to(rows)
+    return found
+
+
+def reached_by(model: TableModel) -> tuple[Reach, ...]:
+    """Return which bin of each observation a step leads to; of changes of numbers, about."""
+    columns, found = model.columns, list[Reach]()
+    after = {columns[z].place: z for z in columns.of("next_observation")}
+    for place in columns.of("observation"):
+        column = columns[place]
+        if column.place not in after:
+            continue
+        z = after[column.place]
+        sizes = model.field.sizes[place], model.field.sizes[z]
+        if not columns[z].difference:
+            bins = np.broadcast_to(np.arange(sizes[1]), sizes)
+        elif column.cells is None:
+            become = np.arange(sizes[1]) - 1
+            bins = np.where(become == STAYS - 1, np.arange(sizes[0])[:, None], become)
+        else:
+            here, change = (
+                drawn_numbers(columns[i], model.shapes[i], np.arange(size), np.full(size, 0.5))
+                for i, size in zip((place, z), sizes, strict=True)
+            )
+            reached = np.clip(here[:, None] + change, column.cells.low, column.cells.high)
+            bins = model.shapes[place].bins[column.cells.cells_of(reached.ravel())].reshape(sizes)
+        found.append(Reach(place, z, np.asarray(bins, np.int64)))
+    return tuple(found)
 
 
 def _with(field: Field, extra: Mapping[Clique, NDArray[np.float64]]) -> Field:

@@ -69,6 +69,32 @@ class Successors:
         total = float(shares.sum())
         return (tuple(sorted(places)), shares / total) if total > 0 else None
 
+    def together(
+        self, clique: Clique, counts: NDArray[np.float64]
+    ) -> tuple[Clique, NDArray[np.float64]] | None:
+        """Return which observations a joint count is of, and shares of their cells.
+
+        Args:
+            clique: that was counted.
+            counts: cleaned ones.
+
+        Returns:
+            None where it is not of two, of which one moves.
+        """
+        columns = self._columns
+        moving = {columns[i].place for i in columns.of("next_observation")}
+        axes = [axis for axis, i in enumerate(clique) if i in columns.of("observation")]
+        if len(axes) < 2 or not any(columns[clique[axis]].place in moving for axis in axes):
+            return None
+        others = tuple(axis for axis in range(counts.ndim) if axis not in axes)
+        shares = counts.sum(axis=others)
+        return tuple(clique[axis] for axis in axes), shares / shares.sum()
+
+    def next_of(self, clique: Clique) -> Clique | None:
+        """Return what observations become, by columns as they are; None: one is a change."""
+        found = [self._before.get(i) for i in clique]
+        return None if None in found else tuple(sorted(i for i in found if i is not None))
+
     def replayed(
         self,
         tables: Sequence[tuple[Clique, NDArray[np.float64]]],

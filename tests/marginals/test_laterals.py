@@ -11,7 +11,7 @@ from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.crowd import Crowd
 from distributed_privrl.marginals.drawing import TableModel
-from distributed_privrl.marginals.laterals import Laterals, laterals_of
+from distributed_privrl.marginals.laterals import Laterals, laterals_of, reached_by
 from distributed_privrl.marginals.model import Field
 from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
 from distributed_privrl.marginals.tables import counts_of
@@ -57,9 +57,8 @@ def related() -> TableModel:
     one, other = columns.of("observation")
     for before, after in zip((one, other), columns.of("next_observation"), strict=True):
         potentials[before, after] = stays
-    after = columns.of("next_observation")
     field = Field(model.field.sizes, potentials)
-    return replace(model, field=field, laterals={(after[0], after[1]): np.eye(3) / 3})
+    return replace(model, field=field, laterals={(one, other): np.eye(3) / 3})
 
 
 def drawn_by(model: TableModel, sampler: Laterals) -> NDArray[np.int32]:
@@ -95,3 +94,59 @@ def test_they_go_together_and_each_column_and_what_was_counted_stay() -> None:
 
 def test_a_model_that_tells_all_draws_by_itself() -> None:
     assert laterals_of(model_of(columns_of())) is None
+
+
+def test_what_a_change_leads_to_is_known() -> None:
+    """Of a category, that it stays or what it becomes; of a number, the bin that it comes to."""
+    space = TableBox(
+        np.zeros(11, np.float32), np.append(np.ones(10), 9.0).astype(np.float32), ((0, 10),)
+    )
+    bounds = Bounds(
+        low=np.zeros(2),
+        high=np.array([9.0, 1.0]),
+        columns=("observation_10", "reward"),
+        step=np.ones(2),
+    )
+    steps = step_columns(space, ACTION, bounds, next_observation="counted", ends=3)
+    both = trajectory_columns(steps, groups=2, previous=False)
+    names = [column.name for column in both.columns]
+    unused = frozenset(names.index(f"next_observation_{one}") for one in (0, 10))
+    model = model_of(replace(both, unused=unused))
+    category, number = reached_by(model)
+    assert category.bins.shape == (10, 11)
+    assert category.bins[4].tolist() == [4, *range(10)]
+    assert number.bins.shape == (10, 19)  # changes of -9 to 9
+    assert number.bins[3].tolist() == [0] * 6 + list(range(10)) + [9] * 3
+    rows = np.zeros((2, len(both)), np.int32)
+    rows[:, names.index("observation_0")] = 4
+    rows[:, names.index("change_observation_0")] = [0, 8]
+    there = Laterals(model.field, (), (category, number)).led_to(rows)
+    assert there[:, names.index("observation_0")].tolist() == [4, 7]
+
+
+def test_a_change_is_such_that_what_it_leads_to_goes_together() -> None:
+    """A number that is a change, beside a category that is as it is: large ones with the last."""
+    space = TableBox(
+        np.zeros(4, np.float32), np.append(np.ones(3), 9.0).astype(np.float32), ((0, 3),)
+    )
+    bounds = Bounds(
+        low=np.zeros(2),
+        high=np.array([9.0, 1.0]),
+        columns=("observation_3", "reward"),
+        step=np.ones(2),
+    )
+    steps = step_columns(space, ACTION, bounds, next_observation="difference", ends=3)
+    model = model_of(trajectory_columns(steps, groups=2, previous=False))
+    kind, number = model.columns.of("observation")
+    shares = np.zeros((3, 10))
+    for one in range(3):
+        shares[one, 3 * one : 3 * one + 4] = 1.0
+    sampler = laterals_of(replace(model, laterals={(kind, number): shares / shares.sum()}))
+    assert sampler is not None
+    rows = Crowd(model).rows.copy()
+    inside = [shares[tuple(sampler.led_to(rows)[:, [kind, number]].T)].mean()]
+    for _ in range(2):
+        sampler.sweep(rows, np.random.default_rng(1))
+    inside.append(shares[tuple(sampler.led_to(rows)[:, [kind, number]].T)].mean())
+    assert inside[0] < 0.5
+    assert inside[1] > 0.85

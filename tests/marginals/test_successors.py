@@ -183,7 +183,7 @@ def test_what_a_model_has_no_room_for_is_told_where_rows_are_drawn() -> None:
     table = belief.bins.columns
     pair = place(table, "next_observation_0"), place(table, "next_observation_1")
     assert pair not in belief._told
-    assert set(belief._laterals) == {pair}
+    assert set(belief._laterals) == {(0, 1)}
     assert not any(one.clique == pair for one in belief.worth_counting())
     model = belief.model()
     for laterals, least, most in ((model.laterals, 0.9, 1.0), ({}, 0.2, 0.5)):
