@@ -280,8 +280,8 @@ def assemble_trajectories(
 
     Where successors are not known, the last row of a trajectory that does not terminate is its
     final observation alone, and the step before it is truncated; a terminating last row repeats its
-    observation: no agent bootstraps from it, and marginals of trajectories let the step before it
-    happen again (`marginals.steps.Steps`).
+    observation: no agent bootstraps from it, and marginals count nothing of it
+    (`marginals.columns.TableColumns`).
 
     Args:
         rows: N transitions, trajectory after trajectory.

@@ -58,7 +58,8 @@ class Drift:
             steps = counts.sum(axis=1, keepdims=True)
             drawn = (weights[:, None] * counts / np.maximum(steps, 1)).sum(axis=0)
             missed = np.abs(drawn / max(drawn.sum(), 1e-12) - shares[place]).sum() / 2
-            even = np.sqrt(2 / math.pi * shares[place] * (1 - shares[place]) * chance).sum() / 2
+            others = np.maximum(1 - shares[place], 0)  # weights may add up to a little above one
+            even = np.sqrt(2 / math.pi * shares[place] * others * chance).sum() / 2
             found[self.crowd.model.columns[place].name] = {
                 "missed": round(float(missed), 4),
                 "by_chance": round(float(even), 4),

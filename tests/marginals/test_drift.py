@@ -1,10 +1,13 @@
 """Steps of trajectories that lie elsewhere than the rows that were counted."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from distributed_privrl.marginals.crowd import Crowd
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.model import Field
 from distributed_privrl.marginals.rollout import Rollout
@@ -69,3 +72,18 @@ def test_trajectories_on_trial_are_not_counted() -> None:
     drawn = [rollout.draw(100, np.random.default_rng(seed)) for seed in (0, 1)]
     assert rollout.drift.facts()["trajectories"] == 400
     assert counts.sum() == 2 * sum(one.lengths.sum() for one in drawn)
+
+
+def test_what_all_rows_have_is_missed_by_nobody_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shares that were rounded up to more than one are no reason for a figure that is none."""
+    model = leading_to(None)
+    (state,) = model.columns.of("observation")
+    whole = np.zeros(model.field.sizes[state])
+    whole[0] = np.nextafter(1.0, 2.0)
+    right = Crowd.shares
+
+    def rounded_up(crowd: Crowd, places: Iterable[int]) -> dict[int, NDArray[np.float64]]:
+        return right(crowd, places) | {state: whole}
+
+    monkeypatch.setattr(Crowd, "shares", rounded_up)
+    assert drift_of(model, 2, 50)["observation_0"]["by_chance"] == 0
