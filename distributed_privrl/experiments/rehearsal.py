@@ -47,6 +47,7 @@ from distributed_privrl.experiments.rehearsal_report import Rehearsal
 from distributed_privrl.experiments.run import run
 from distributed_privrl.experiments.standin import Lengths, StandIn
 from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.stage import as_followed
 from distributed_privrl.marginals.step_tables import step_columns
 from distributed_privrl.marginals.steps import Steps
 from distributed_privrl.stages.encoders import ForeseenColumns, bounds_source, foreseen_columns
@@ -119,7 +120,7 @@ def rehearse(
         ends=3 if whole else 2,
         has_reward=known.has_reward,
     )
-    columns = columns if known.has_successors else columns.without_successors()
+    columns = as_followed(columns, known)
     if rows is None:
         _invent(config, columns, own, dataset, about, units=asked, whole=whole)
     else:

@@ -94,7 +94,7 @@ def table_of(
         lasting=info.lasting,
         has_reward=info.has_reward,
     )
-    return _as_followed(columns, info)
+    return as_followed(columns, info)
 
 
 def foreseen_table(data: DataConfig, store: DatasetStore | None, table: Table) -> ForeseenTable:
@@ -113,11 +113,16 @@ def foreseen_table(data: DataConfig, store: DatasetStore | None, table: Table) -
         lasting=known.lasting,
         has_reward=known.has_reward,
     )
-    return ForeseenTable(columns=_as_followed(columns, known), assumed=not known.declared)
+    return ForeseenTable(columns=as_followed(columns, known), assumed=not known.declared)
 
 
-def _as_followed(columns: TableColumns, facts: DatasetInfo | ForeseenColumns) -> TableColumns:
-    """Return columns of rows that something follows, but maybe at ends, or that nothing does."""
+def as_followed(columns: TableColumns, facts: DatasetInfo | ForeseenColumns) -> TableColumns:
+    """Return columns of rows that something follows, but maybe at ends, or that nothing does.
+
+    Args:
+        columns: of rows that something follows.
+        facts: of the dataset.
+    """
     if not facts.has_successors:
         return columns.without_successors()
     return replace(columns, ends_unseen=facts.last_rows_copied and bool(columns.of("end")))
