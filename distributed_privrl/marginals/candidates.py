@@ -107,16 +107,18 @@ class Candidates:
 
         Parts are for what noise would hide between bins: where a cell weighs little beside it on
         average. What a number becomes in a step follows from itself far more finely than from a
-        part: there bins are counted up to more noise. The model holds bins even so, and must have
-        room for all that numbers become. Parts
+        part: there bins are counted up to more noise, and in a triple always, whose halves would
+        say little of it and be chosen for what else it tells. The model holds bins even so, and
+        must have room for all that numbers become. Parts
         that are clear by themselves stand for all coarser ones, whose sums they tell. Several
         numbers of a triple are counted in halves alone: what finer parts tell of two of them, their
         own count tells better.
         """
         bins = self._bins
         cells, weight = math.prod(bins.sizes[i] for i in clique), bins.weight_of(clique)
-        resolved = _OWN if self._has_own(clique) else _RESOLVED
-        seen = weight / cells > resolved * self._joint_deviation
+        own = self._has_own(clique)
+        seen = weight / cells > (_OWN if own else _RESOLVED) * self._joint_deviation
+        seen |= own and len(clique) > 2
         numbers = [i for i in clique if bins.columns[i].cells is not None]
         if not numbers or seen or not fits(clique, *self._own):
             return [JointCount(clique)]

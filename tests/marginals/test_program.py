@@ -122,7 +122,10 @@ def test_what_a_number_becomes_is_counted_in_parts_where_its_few_cells_drown_too
     monkeypatch.setattr(shapes, "ATOM", 1.0)
     for noise, parts in ((0.75, {0}), (100.0, {0, 2, 3})):
         monkeypatch.setattr(candidates, "_OWN", noise)
-        assert {parts for clique, parts in open_counts() if clique == pair} == parts
+        found = open_counts()
+        assert {parts for clique, parts in found if clique == pair} == parts
+        triples = {parts for clique, parts in found if set(pair) < set(clique)}
+        assert triples == {0}  # halves say little of what it becomes
 
 
 def test_parts_that_are_alike_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
