@@ -26,7 +26,8 @@ def gate_one_account(folder: Path) -> None:
     zeros = np.zeros(STAYS * STEPS // 2, np.float32)
     half = renamed(replace(stays().select(range(STAYS // 2)), rewards=zeros))
     ward.write("ward/half-v0", half)
-    others = stays(seed=5, count=60 * STAYS)  # so that the half is less than a hundredth of them
+    # Of as many others the half is .5 %: a sample of them that has twice that is eight deviations.
+    others = stays(seed=5, count=100 * STAYS)
     ward.write("ward/more-v0", renamed(Trajectories.concatenate([half, others])))
     doubled = replace(stays(), observations=stays().observations / 2)
     ward.write("ward/doubled-v0", doubled)

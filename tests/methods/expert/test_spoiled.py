@@ -58,6 +58,7 @@ def test_experts_of_any_kind_change_nothing_that_is_shown(
         capfd.readouterr()
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
+            warnings.simplefilter("ignore", ResourceWarning)  # of whatever is collected meanwhile
             result = world.run(progress=lambda *said, _told=told: _told.append(said))
         entries = sorted((e.epsilon, e.delta, e.reserved_rounds) for e in world.ledger.entries())
         charged = [stage.model_dump() for stage in result.certificate.stages]

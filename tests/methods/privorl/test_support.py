@@ -333,7 +333,7 @@ def test_what_is_kept_has_the_noise_of_the_run_s_relation(
     monkeypatch.setattr(module, "cell_totals", lambda *_: exact)  # sixty times the same rows
     shares = exact / UNIT_WEIGHT
     noise = [stored(world, relation, f"run-{index}") - shares for index in range(60)]
-    assert np.count_nonzero(noise) == 600
+    assert np.count_nonzero(noise) > 590  # of 600; one in two million is 0
     assert np.abs(noise).mean() == pytest.approx(scale, rel=0.2)
 
 
