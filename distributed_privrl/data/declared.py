@@ -252,13 +252,34 @@ class DeclaredTable(StrictModel):
 
     def lasting_by_name(self, *, held: bool) -> dict[str, range]:
         """Return the same by the name of each column."""
+        places = self._places(held=held)
+        return {name: found for name, found in places.items() if self.kind(name).lasting}
+
+    def rising(self, *, held: bool) -> tuple[int, ...]:
+        """Return the place of the observation's number by which rows are ordered, if it has it.
+
+        It never falls within a trajectory. Where the table names next observations, these may be
+        anything.
+
+        Args:
+            held: as in `lasting`.
+        """
+        order, kind = self.columns.order, self.kind(self.columns.order or "")
+        places = self._places(held=held)
+        if order not in places or self.columns.following:
+            return ()
+        if isinstance(kind, LabelledKind) or kind.missing == "indicator":
+            return ()
+        return (places[order].start,)
+
+    def _places(self, *, held: bool) -> dict[str, range]:
+        """Return where each column of the observation is in it, by its name."""
         part = self.part("observation")
         widths = [width(kind) if held else 1 for _, kind in part]
         starts = offsets_of(np.array(widths)).tolist()
         return {
             name: range(start, stop)
-            for (name, kind), (start, stop) in zip(part, pairwise(starts), strict=True)
-            if kind.lasting
+            for (name, _), (start, stop) in zip(part, pairwise(starts), strict=True)
         }
 
     def orders(self, *, held: bool) -> dict[str, Order]:
@@ -269,11 +290,7 @@ class DeclaredTable(StrictModel):
         Args:
             held: as in `lasting`.
         """
-        part = self.part("observation")
-        widths = [width(kind) if held else 1 for _, kind in part]
-        starts = dict(
-            zip((name for name, _ in part), offsets_of(np.array(widths)).tolist(), strict=False)
-        )
+        starts = {name: places.start for name, places in self._places(held=held).items()}
         found: dict[str, Order] = {}
 
         def add(name: str) -> None:
@@ -284,7 +301,7 @@ class DeclaredTable(StrictModel):
             gaps = [one for one in (name, limit) if held and self.kind(one).missing == "indicator"]
             found[name] = Order(starts[name], starts[limit], tuple(starts[one] + 1 for one in gaps))
 
-        for name, _ in part:
+        for name in starts:
             add(name)
         return found
 

@@ -116,6 +116,14 @@ class DatasetInfo:
         return self.declared.lasting(held=held) if space.shape else ()
 
     @property
+    def rising(self) -> tuple[int, ...]:
+        """Places of the observation's numbers by which rows are ordered, which never fall."""
+        if self.declared is None or not self.has_successors or not self.observation_space.shape:
+            return ()
+        held = isinstance(self.observation_space, gymnasium.spaces.Box)
+        return self.declared.rising(held=held)
+
+    @property
     def orders(self) -> tuple[Order, ...]:
         """Which numbers of an observation are never above others, as declared."""
         space = self.observation_space

@@ -14,24 +14,24 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.core.random import Streams
-from distributed_privrl.marginals.bins import SHARED, Bins, found_bins
+from distributed_privrl.marginals.bins import Bins, found_bins
 from distributed_privrl.marginals.candidates import Candidates
 from distributed_privrl.marginals.cleaning import Released, cleaned
 from distributed_privrl.marginals.columns import TableColumns
-from distributed_privrl.marginals.completion import Completion
 from distributed_privrl.marginals.counting import StepSource
 from distributed_privrl.marginals.drawer import Drawer
 from distributed_privrl.marginals.drawing import TableModel, couplings
 from distributed_privrl.marginals.ends import told_in_time
 from distributed_privrl.marginals.growth import Growth
+from distributed_privrl.marginals.implied import Implied
 from distributed_privrl.marginals.model import Field, Measured, estimated
 from distributed_privrl.marginals.prior import PublicRows, public_cells
 from distributed_privrl.marginals.steps import cleaned_lengths
-from distributed_privrl.marginals.successors import Successors, Told
 from distributed_privrl.marginals.tables import (
     Clique,
     JointCount,
     Margin,
+    ReleasedTable,
     counts_of,
     raked,
 )
@@ -72,30 +72,6 @@ class TableFacts:
     public: tuple[StepSource, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class ReleasedTable:
-    """A joint count as it was released, and without most of its noise.
-
-    Args:
-        clique: columns.
-        parts: of each number that were counted; see `JointCount`.
-        noisy: integers, of the shape of what was counted.
-        deviation: of the noise of each.
-        cleaned: of the shape of the columns' bins.
-    """
-
-    clique: Clique
-    parts: int
-    noisy: NDArray[np.int64]
-    deviation: float
-    cleaned: NDArray[np.float64]
-
-    @property
-    def count(self) -> JointCount:
-        """What was counted."""
-        return JointCount(self.clique, self.parts)
-
-
 class Belief:
     """What is known of a table, and how it grows.
 
@@ -120,7 +96,7 @@ class Belief:
         self._of_public: tuple[Clique, ...] = ()
         self._lengths = np.empty(0)
         self._in_time: dict[Clique, Measured] = {}
-        self._replayed: tuple[int, Told, Told] = (0, {}, {})
+        self._known: tuple[int, Implied] | None = None
 
     @cached_property
     def public_cells(self) -> NDArray[np.int32]:
@@ -179,7 +155,7 @@ class Belief:
 
         What is told of next observations without room in the model is no candidate either.
         """
-        _, left = self._replays
+        left = self.implied.without_room
         found = self.candidates.worth_counting([one.count for one in self.tables], self._fits)
         return [one for one in found if not any(set(one.clique) <= set(told) for told in left)]
 
@@ -209,7 +185,7 @@ class Belief:
         self.tables.append(
             self._released(count, noisy, deviation, self.expected(count.clique), len(self.tables))
         )
-        told = {one: measured.counts for one, measured in self._told.items()}
+        told = {one: measured.counts for one, measured in self.implied.told.items()}
         self._weights = raked(
             self._rows,
             self._weights,
@@ -290,6 +266,7 @@ class Belief:
                 self.tables[place] = self._released(
                     table.count, table.noisy, table.deviation, expected, place
                 )
+                self._known = None
 
     def estimate(self, progress: Progress = silent) -> None:
         """Estimate the field of all that was released, and draw the rows that stand for it."""
@@ -319,9 +296,7 @@ class Belief:
                 Measured(clique, bins.weight_of(clique) * shares, deviation)
                 for clique, shares in public.items()
             ]
-            completion = Completion(bins, [margin.masses for margin in margins])
-            known = completion.of_all(counted)
-            known += map(completion.fitted, self._told.values())
+            known = self.implied.of_all(counted, [margin.masses for margin in margins])
             joint = {i for one in known if not one.lines for i in one.clique}
             measured = [
                 Measured((i,), margin.masses, margin.deviations)
@@ -343,14 +318,14 @@ class Belief:
         self.estimate()
         assert self._field is not None
         bins = self.bins
-        cliques = [*self._cleaned, *self._told, *self._of_public]
+        cliques = [*self._cleaned, *self.implied.told, *self._of_public]
         return TableModel(
             columns=bins.columns,
             shapes=bins.shapes,
             field=self._field,
             couplings=couplings(bins.columns, bins.sizes, cliques, self._rows),
             lengths=self._lengths,
-            laterals=self._laterals,
+            laterals=self.implied.laterals,
         )
 
     def _shown(
@@ -425,48 +400,18 @@ class Belief:
         )
 
     @property
-    def _told(self) -> dict[Clique, Measured]:
-        """What joint counts say of the step before, and lengths of times."""
-        found, _ = self._replays
-        return self._in_time | {
-            clique: self._as_told(clique, shares, self._latest[source])
-            for clique, (shares, source) in found.items()
-        }
-
-    @property
-    def _replays(self) -> tuple[Told, Told]:
-        """What joint counts say of the step before, as far as there is room, and the rest."""
-        if self._replayed[0] != len(self.tables):
-            share = self._growth.share(len(self.tables))
-            found, left = Successors(self.bins.columns).replayed(
-                list(self._cleaned.items()), lambda cliques: self._fits(*cliques, share=share)
+    def implied(self) -> Implied:
+        """What the joint counts that were released imply beyond what they count."""
+        if self._known is None or self._known[0] != len(self.tables):
+            share = self._growth.share(max(len(self.tables), 1))
+            found = Implied(
+                self.bins,
+                self._latest,
+                self._in_time,
+                lambda cliques: self._fits(*cliques, share=share),
             )
-            self._replayed = len(self.tables), found, left
-        return self._replayed[1:]
-
-    @property
-    def _laterals(self) -> dict[Clique, NDArray[np.float64]]:
-        """What joint counts say of observations after a step that the model does not tell.
-
-        It has no room for it, or what one becomes is a change.
-        """
-        successors, found = Successors(self.bins.columns), dict[Clique, NDArray[np.float64]]()
-        known = [set(clique) for clique in (*self._cleaned, *self._told)]
-        for clique, counts in self._cleaned.items():
-            together = successors.together(clique, counts)
-            if together is None or any(set(together[0]) <= set(one) for one in found):
-                continue
-            after = successors.next_of(together[0])
-            if after is None or not any(set(after) <= one for one in known):
-                found[together[0]] = together[1]
-        return found if self.bins.columns.of("time") else {}
-
-    def _as_told(
-        self, clique: Clique, shares: NDArray[np.float64], source: ReleasedTable
-    ) -> Measured:
-        """Return what a joint count says of other columns."""
-        lines = self.bins.lines(JointCount(clique, source.parts))
-        return Measured(clique, self.bins.total * shares, SHARED * source.deviation, lines)
+            self._known = len(self.tables), found
+        return self._known[1]
 
     def _public_tables(self, margins: Sequence[Margin]) -> dict[Clique, NDArray[np.float64]]:
         """Return what public rows say of columns that were not counted together, if they fit."""

@@ -41,6 +41,7 @@ class Column:
             the same number after the step; None: it has its own.
         difference: the number is the change from the observation; of a category, `STAYS` or what
             it has become, counted from 1.
+        within: ends of the number that changes; what lies beyond counts as these.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Column:
     cells: NumberCells | None = None
     like: int | None = None
     difference: bool = False
+    within: tuple[float, float] | None = None
 
     @property
     def size(self) -> int:

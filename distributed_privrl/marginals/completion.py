@@ -35,12 +35,22 @@ class Completion:
     Args:
         bins: of the columns.
         masses: ``(K,)`` of each column's bins, in all rows.
+        complete: what is known of all rows already.
     """
 
-    def __init__(self, bins: Bins, masses: Sequence[NDArray[np.float64]]) -> None:
+    def __init__(
+        self,
+        bins: Bins,
+        masses: Sequence[NDArray[np.float64]],
+        complete: Sequence[Measured] = (),
+    ) -> None:
         self._bins, self._masses = bins, masses
         self._after = frozenset(bins.columns.of("next_observation"))
         self._reached: dict[int, NDArray[np.float64]] = {}
+        for one in complete:
+            for axis, i in enumerate(one.clique):
+                if bins.columns.only_followed([i]):
+                    self._reached[i] = one.counts.sum(axis=_but(axis, one.counts.ndim))
 
     def of_all(self, measured: Sequence[Measured]) -> list[Measured]:
         """Return counts, in the same order, those of rows that something follows completed."""

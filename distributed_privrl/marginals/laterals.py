@@ -95,10 +95,7 @@ class Laterals:
         random: np.random.Generator,
     ) -> None:
         """Draw a column of rows anew, in place, and what they lead to by it."""
-        logs = np.zeros((len(rows), self.field.sizes[place]))
-        for clique, values in self.field.potentials.items():
-            if place in clique:
-                logs += _given(values, clique, place, rows)
+        logs = _logs(self.field, place, rows)
         for one in self.reached:
             if one.after != place:
                 continue
@@ -107,12 +104,36 @@ class Laterals:
                 if one.before in clique:
                     given = _given(values, clique, one.before, there)
                     logs += np.take_along_axis(given, bins, axis=1)
-        shares = np.exp(logs - logs.max(axis=1, keepdims=True)).cumsum(axis=1)
+        shares = _shares(logs).cumsum(axis=1)
         above = shares <= random.random((len(rows), 1)) * shares[:, -1:]
         rows[:, place] = above.sum(axis=1)
         for one in self.reached:
             if one.after == place:
                 there[:, one.before] = one.bins[rows[:, one.before], rows[:, place]]
+
+
+def given_all(field: Field, place: int, rows: NDArray[np.int32]) -> NDArray[np.float64]:
+    """Return how likely each bin of a column is given all others of a row, ``(N, K)``.
+
+    Args:
+        field: of rows.
+        place: of the column.
+        rows: bins ``(N, V)``.
+    """
+    found = _shares(_logs(field, place, rows))
+    return np.asarray(found / found.sum(axis=1, keepdims=True))
+
+
+def _logs(field: Field, place: int, rows: NDArray[np.int32]) -> NDArray[np.float64]:
+    logs = np.zeros((len(rows), field.sizes[place]))
+    for clique, values in field.potentials.items():
+        if place in clique:
+            logs += _given(values, clique, place, rows)
+    return logs
+
+
+def _shares(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.exp(logs - logs.max(axis=1, keepdims=True)))
 
 
 def _given(

@@ -17,12 +17,11 @@ from torch import Tensor
 
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.core.progress import Progress, silent
-from distributed_privrl.marginals.belief import ReleasedTable
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.plan import StepRelease
 from distributed_privrl.marginals.scores import score
 from distributed_privrl.marginals.table_program import DEVIATION, EXACT, TableProgram
-from distributed_privrl.marginals.tables import Clique, JointCount, blocks
+from distributed_privrl.marginals.tables import Clique, JointCount, ReleasedTable, blocks
 from distributed_privrl.marginals.workload import in_turn
 from distributed_privrl.privacy.noise import NoiseSource
 

@@ -13,12 +13,14 @@ from distributed_privrl.core.progress import SAMPLING, Progress, silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.trajectories import Trajectories, Transitions, offsets_of
 from distributed_privrl.marginals.balancing import FirstStates, Odds
+from distributed_privrl.marginals.column import TERMINATES
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.crowd import Crowd
 from distributed_privrl.marginals.drawer import Drawer, drawing_order
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.drift import Drift
-from distributed_privrl.marginals.laterals import Laterals, laterals_of
+from distributed_privrl.marginals.flow import stuck
+from distributed_privrl.marginals.laterals import Laterals, given_all, laterals_of
 from distributed_privrl.marginals.steps import length_starts, time_starts
 
 _LEAST = 1e-6
@@ -168,12 +170,12 @@ class Rollout:
             for _ in columns.of("unit"):
                 self.model.draw_units(bins, self._beginners, random)
             self._begin(bins, random, firsts)
-            self._end(time, self._drawers[0], bins, random)
+            self._end(time, bins, random)
             self._lead_on(bins, random)
             return self.model.numbers(bins, random, scores=scores)
         self._act(bins, random, odds)
         self._drawers[1].fill(bins, random)
-        self._end(time, self._drawers[1], bins, random)
+        self._end(time, bins, random)
         self._lead_on(bins, random)
         known = set(known_before(columns))
         asked = [i for i in range(len(columns)) if i not in known]
@@ -272,7 +274,6 @@ class Rollout:
     def _end(
         self,
         time: int,
-        drawer: Drawer,
         bins: NDArray[np.int32],
         random: np.random.Generator,
     ) -> None:
@@ -285,24 +286,39 @@ class Rollout:
             return
         (place,) = self.model.columns.of("end")
         if hazard == 0:
-            bins[:, place] = 0
+            bins[:, place] = np.where(self._are_stuck(bins), TERMINATES, 0)
             return
-        shares = drawer.shares(place, bins)
+        shares = given_all(self.model.field, place, bins)
         kinds = (shares[:, 1:] + _LEAST * self._kinds) * (self._kinds > 0)
         goes_on = np.maximum(shares[:, 0], _LEAST)
-        odds = kinds.sum(axis=1) / goes_on
+        odds, stuck = kinds.sum(axis=1) / goes_on, self._are_stuck(bins)
+
+        def likely(log_factor: float) -> NDArray[np.float64]:
+            scaled = odds * np.exp(log_factor)
+            return np.where(stuck, 1.0, scaled / (1 + scaled))
 
         def missing(log_factor: float) -> float:
-            scaled = odds * np.exp(log_factor)
-            return float((scaled / (1 + scaled)).mean()) - hazard
+            return float(likely(log_factor).mean()) - hazard
 
-        factor = (
-            brentq(missing, -_WIDEST, _WIDEST) if missing(-_WIDEST) < 0 < missing(_WIDEST) else 0.0
-        )
-        scaled = odds * np.exp(factor)
-        ends = random.random(len(bins)) < (1.0 if hazard == 1 else scaled / (1 + scaled))
+        factor = 0.0
+        if missing(-_WIDEST) >= 0:  # more are stuck than should end
+            factor = -_WIDEST
+        elif missing(_WIDEST) > 0:
+            factor = brentq(missing, -_WIDEST, _WIDEST)
+        ends = random.random(len(bins)) < (1.0 if hazard == 1 else likely(factor))
         cut = random.random(len(bins)) < kinds[:, -1] / kinds.sum(axis=1)
         bins[:, place] = np.where(ends, np.where(cut, kinds.shape[1], 1), 0)
+
+    def _are_stuck(self, bins: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Say which steps, ``(N,)``, lead nowhere within the bounds."""
+        found = np.zeros(len(bins), np.bool_)
+        for place, own in self._stuck.items():
+            found |= own[bins[:, place]]
+        return found
+
+    @cached_property
+    def _stuck(self) -> dict[int, NDArray[np.bool_]]:
+        return stuck(self.model)
 
     @cached_property
     def _kinds(self) -> NDArray[np.float64]:

@@ -53,6 +53,7 @@ class Table(Protocol):
         bounds: Bounds,
         *,
         lasting: Sequence[int] = (),
+        rising: Sequence[int] = (),
         has_reward: bool = True,
     ) -> TableColumns:
         """Return the columns by the spaces of the dataset, its bounds, and what it declares."""
@@ -92,6 +93,7 @@ def table_of(
         info.action_space,
         bounds_of(data, store, found),
         lasting=info.lasting,
+        rising=info.rising,
         has_reward=info.has_reward,
     )
     return as_followed(columns, info)
@@ -111,6 +113,7 @@ def foreseen_table(data: DataConfig, store: DatasetStore | None, table: Table) -
         known.action_space,
         known.bounds,
         lasting=known.lasting,
+        rising=known.rising,
         has_reward=known.has_reward,
     )
     return ForeseenTable(columns=as_followed(columns, known), assumed=not known.declared)
@@ -171,6 +174,7 @@ def _counted_as(
         bounds: Bounds,
         *,
         lasting: Sequence[int] = (),
+        rising: Sequence[int] = (),
         has_reward: bool = True,
     ) -> TableColumns:
         steps = step_columns(
@@ -180,6 +184,7 @@ def _counted_as(
             next_observation=table.coding(data),
             ends=ends,
             lasting=lasting,
+            rising=rising,
             has_reward=has_reward,
         )
         return rows(steps).with_unit_sizes(table.unit_sizes(data))

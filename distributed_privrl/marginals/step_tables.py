@@ -25,6 +25,7 @@ def step_columns(
     next_observation: NextObservation,
     ends: int = 2,
     lasting: Sequence[int] = (),
+    rising: Sequence[int] = (),
     has_reward: bool = True,
 ) -> TableColumns:
     """Return the columns of a transition: (s, a, r, s', end).
@@ -40,6 +41,7 @@ def step_columns(
         ends: of `ENDS` that are told apart; 1: nothing ends.
         lasting: places of the observation's numbers that stay: nothing is counted of them after a
             step.
+        rising: places of those that never fall, such as the time that orders the rows.
         has_reward: False: each reward is 0, and no column.
 
     Raises:
@@ -62,12 +64,16 @@ def step_columns(
             column,
             place,
             difference=next_observation == "difference" and column.cells is not None,
+            rising=column.place in rising,
         )
         for place, column in moving
     ]
     if next_observation == "counted":
         after += [
-            replace(_after(column, place, difference=True), name=f"change_{column.name}")
+            replace(
+                _after(column, place, difference=True, rising=column.place in rising),
+                name=f"change_{column.name}",
+            )
             for place, column in moving
             if column.cells is not None or (column.width and column.categories >= _MANY)
         ]
@@ -151,12 +157,13 @@ def _box_columns(part: Part, space: Box, cells: dict[str, NumberCells]) -> list[
     return columns
 
 
-def _after(column: Column, place: int, *, difference: bool) -> Column:
+def _after(column: Column, place: int, *, difference: bool, rising: bool) -> Column:
     """Return the column of the next observation that belongs to one of the observation."""
     after = replace(column, name=f"next_{column.name}", part="next_observation")
     if not difference:
         return replace(after, like=place)
     if column.cells is None:
         return replace(after, difference=True, categories=column.categories + 1)
-    width = column.cells.high - column.cells.low
-    return replace(after, difference=True, cells=NumberCells(-width, width, column.cells.step))
+    low, high = column.cells.low, column.cells.high
+    cells = NumberCells(0.0 if rising else low - high, high - low, column.cells.step)
+    return replace(after, difference=True, cells=cells, within=(low, high))

@@ -73,8 +73,16 @@ class Steps:
             return after
         if column.cells is None:
             return np.where(after == before, STAYS, after + 1)
-        with np.errstate(all="ignore"):
-            return after.astype(np.float64) - before.astype(np.float64)
+        one, other = (_bounded(numbers, column) for numbers in (before, after))
+        return other - one
+
+
+def _bounded(numbers: NDArray[Any], column: Column) -> NDArray[np.float64]:
+    """Return numbers, ``(N,)``, cut to the bounds that the released ones keep; nan: no number."""
+    with np.errstate(all="ignore"):
+        found = numbers.astype(np.float64)
+        low, high = column.within or (-np.inf, np.inf)
+        return np.where(np.isfinite(found), np.clip(found, low, high), np.nan)
 
 
 def steps_in_time(rows: Transitions, times: NDArray[np.int64]) -> Steps:

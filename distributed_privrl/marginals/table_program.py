@@ -41,7 +41,7 @@ EXACT = 0.02 * UNIT_WEIGHT
 """Without privacy, counts are taken to be as exact as this."""
 _DIGEST = "digest"
 _TAGS = 10_000
-_RULES = 4
+_RULES = 5
 """Of what follows from counts: bins, parts, candidates. Another number is another version."""
 
 

@@ -63,6 +63,30 @@ class JointCount:
 
 
 @dataclass(frozen=True, eq=False)
+class ReleasedTable:
+    """A joint count as it was released, and without most of its noise.
+
+    Args:
+        clique: columns.
+        parts: of each number that were counted; see `JointCount`.
+        noisy: integers, of the shape of what was counted.
+        deviation: of the noise of each.
+        cleaned: of the shape of the columns' bins.
+    """
+
+    clique: Clique
+    parts: int
+    noisy: NDArray[np.int64]
+    deviation: float
+    cleaned: NDArray[np.float64]
+
+    @property
+    def count(self) -> JointCount:
+        """What was counted."""
+        return JointCount(self.clique, self.parts)
+
+
+@dataclass(frozen=True, eq=False)
 class Margin:
     """What is known of one column's bins beside a joint count.
 

@@ -92,6 +92,7 @@ class ForeseenColumns:
         has_reward: whether rows have a reward; where the dataset is not here, as the bounds file
             says.
         lasting: places of the observation's numbers that stay, as declared.
+        rising: see `DatasetInfo.rising`.
         last_rows_copied: see `DatasetInfo.last_rows_copied`; False where the dataset is not here.
     """
 
@@ -102,6 +103,7 @@ class ForeseenColumns:
     has_successors: bool
     has_reward: bool = True
     lasting: tuple[int, ...] = ()
+    rising: tuple[int, ...] = ()
     last_rows_copied: bool = False
 
 
@@ -151,6 +153,7 @@ def foreseen_columns(data: DataConfig, store: DatasetStore | None) -> ForeseenCo
         has_successors=here is None or here.has_successors,
         has_reward=has_reward,
         lasting=() if here is None else here.lasting,
+        rising=() if here is None else here.rising,
         last_rows_copied=here is not None and here.last_rows_copied,
     )
 

@@ -173,7 +173,7 @@ def test_next_observations_go_together_by_the_action_that_both_lead_to() -> None
     drawn = Rollout(belief.model(), STEPS).draw(2000, np.random.default_rng(5))
     assert (drawn.observations[:, 0] == drawn.observations[:, 1]).mean() > 0.95
     belief, _ = believed([("observation_0", "action"), ("observation_1", "action")], model_cells=44)
-    assert not belief._told  # the model stays as small as it must
+    assert not belief.implied.told  # the model stays as small as it must
 
 
 def test_what_a_model_has_no_room_for_is_told_where_rows_are_drawn() -> None:
@@ -182,8 +182,8 @@ def test_what_a_model_has_no_room_for_is_told_where_rows_are_drawn() -> None:
     belief, _ = believed(counted, model_cells=44)
     table = belief.bins.columns
     pair = place(table, "next_observation_0"), place(table, "next_observation_1")
-    assert pair not in belief._told
-    assert set(belief._laterals) == {(0, 1)}
+    assert pair not in belief.implied.told
+    assert set(belief.implied.laterals) == {(0, 1)}
     assert not any(one.clique == pair for one in belief.worth_counting())
     model = belief.model()
     for laterals, least, most in ((model.laterals, 0.9, 1.0), ({}, 0.2, 0.5)):
@@ -200,7 +200,7 @@ def test_what_was_counted_itself_overrules_what_is_told() -> None:
     pair = ("next_observation_0", "next_observation_1")
     belief, cells = believed([("observation_0", "observation_1"), pair])
     table = belief.bins.columns
-    assert not belief._told
+    assert not belief.implied.told
     clique = place(table, pair[0]), place(table, pair[1])
     exact = counts_of(cells, clique, [one.size for one in table.columns])
     np.testing.assert_allclose(
@@ -213,6 +213,6 @@ def test_what_is_told_is_the_same_after_a_resume() -> None:
     again = Belief(belief._spec, joint_deviation=NOISE, planned=2)
     again._bins = belief.bins
     again.tables = list(belief.tables)
-    assert again._told.keys() == belief._told.keys()
-    for clique, one in again._told.items():
-        np.testing.assert_array_equal(one.counts, belief._told[clique].counts)
+    assert again.implied.told.keys() == belief.implied.told.keys()
+    for clique, one in again.implied.told.items():
+        np.testing.assert_array_equal(one.counts, belief.implied.told[clique].counts)
