@@ -118,8 +118,13 @@ def _missed(
     made: Sequence[CountedTogether], asked: Sequence[Sequence[str]], info: DatasetInfo
 ) -> list[str]:
     """Return which columns were asked for and not counted together, by their names."""
-    counted = [{column_in_words(name, info) for name in one.columns} for one in made]
+    counted = [{_as_asked(name, info) for name in one.columns} for one in made]
     return [", ".join(names) for names in asked if set(names) not in counted]
+
+
+def _as_asked(name: str, info: DatasetInfo) -> str:
+    """Return what a configuration calls a column: what one becomes, whichever way it is told."""
+    return column_in_words(name.replace("change_next_", "next_").replace("change_", "next_"), info)
 
 
 def _released(

@@ -10,6 +10,8 @@ from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.tables import Clique
 
 KEY = "training.together"
+NEXT, END = "next ", "end"
+"""How a configuration names what a step leads to, and whether it is the last."""
 
 
 def cliques_asked(
@@ -20,7 +22,9 @@ def cliques_asked(
     Args:
         columns: of the table.
         info: of the dataset, whose columns have the names that their owner gave them.
-        asked: names of two or three columns of a row each.
+        asked: names of two or three columns of a row each: those of the table, ``next`` and such
+            a name for what a step leads to, and ``end``. Of a column that is counted as it is and
+            as a change, what is released of it decides which is meant.
 
     Raises:
         ConfigError: no such column, or one that is named twice.
@@ -50,7 +54,9 @@ def _name(column: Column, info: DatasetInfo) -> str:
     table = info.declared
     if column.part in ("observation", "action"):
         return part_names(info, column.part)[column.place]
+    if column.part == "next_observation":
+        return f"{NEXT}{part_names(info, 'observation')[column.place]}"
     if column.part == "reward":
         named = () if table is None else table.columns.of("reward")
         return named[0] if named else "reward"
-    return ""
+    return END if column.part == "end" else ""

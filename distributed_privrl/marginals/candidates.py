@@ -39,6 +39,7 @@ class Candidates:
         asked: Sequence[Clique] = (),
     ) -> None:
         self._bins, self._joint_deviation = bins, joint_deviation
+        asked = [self._as_coded(clique) for clique in asked]
         allowed = workload(bins.columns)
         if bins.panel:  # ends follow from time, which anything that changes with time would repeat
             ends = set(bins.columns.of("end"))
@@ -48,6 +49,12 @@ class Candidates:
         self._asked = tuple(asked)
         self.weights: dict[Clique, int] = fitting(bins.sizes, allowed, most_cells=most_cells)
         """Columns whose joint count is small enough, and what an agent needs it for."""
+
+    def _as_coded(self, clique: Clique) -> Clique:
+        """Return columns with the coding that is drawn from, of those that have two."""
+        columns = self._bins.columns
+        drawn = {one: other for pair in columns.codings for one, other in (pair, pair[::-1])}
+        return tuple(sorted(drawn[i] if i in columns.unused else i for i in clique))
 
     def _has_rows(self, clique: Clique) -> bool:
         """Say whether the rows that something follows, if the count is of these, tell anything.

@@ -1,16 +1,23 @@
 """Columns that a configuration asks to count together: counted, first, and paid for as others."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.declared import DeclaredTable
+from distributed_privrl.experiments.counted_section import _missed
 from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.asked import cliques_asked
-from distributed_privrl.marginals.together import from_tensors
+from distributed_privrl.marginals.bins import Bins
+from distributed_privrl.marginals.candidates import Candidates
+from distributed_privrl.marginals.shapes import ColumnShape
+from distributed_privrl.marginals.tables import JointCount
+from distributed_privrl.marginals.together import counted_together, from_tensors
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from tests.evaluation.named import info_of
 from tests.marginals.programs import chained
@@ -86,5 +93,38 @@ def test_names_are_those_of_the_table() -> None:
     parts = [[columns[place].part for place in clique] for clique in found]
     assert parts == [["observation", "reward"], ["observation", "action", "reward"]]
     assert cliques_asked(columns, info, [["age", "dose"], ["dose", "age"]]) == (found[1][:2],)
-    with pytest.raises(ConfigError, match="there are age, dose, gain"):
-        cliques_asked(columns, info, [["age", "next age"]])
+    (following,) = cliques_asked(columns, info, [["next age", "age", "end"]])
+    assert [columns[place].part for place in following] == [
+        "observation",
+        "next_observation",
+        "end",
+    ]
+    with pytest.raises(ConfigError, match="there are age, dose, gain, next age, end"):
+        cliques_asked(columns, info, [["age", "next dose"]])
+
+
+@pytest.mark.parametrize("unused", ["next_observation_0", "change_observation_0"])
+def test_what_a_number_becomes_is_asked_for_as_it_is_told(unused: str) -> None:
+    """As it is or as a change, as the released counts say; the report knows both by one name."""
+    columns = few_columns(next_observation="counted")
+    table = DeclaredTable.model_validate(
+        {"columns": {"observation": ["age"], "action": "dose", "reward": "gain"}}
+    )
+    info = info_of(STATE, ACTION, declared=table)
+    (asked,) = cliques_asked(columns, info, [["next age", "age"]])
+    names = [column.name for column in columns.columns]
+    drawn = replace(columns, unused=frozenset({names.index(unused)}))
+    shapes = [
+        ColumnShape(np.ones(one.size), np.arange(one.size), np.ones(one.size), 1.0, np.empty(0))
+        for one in columns.columns
+    ]
+    ways = Candidates(
+        Bins(drawn, shapes, 100.0), joint_deviation=0.1, most_cells=1000, asked=(asked,)
+    )
+    (other,) = {"next_observation_0", "change_observation_0"} - {unused}
+    found = ways.asked([], [JointCount(one) for one in ways.weights])
+    assert found is not None
+    assert {names[place] for place in found.clique} == {"observation_0", other}
+    made = counted_together(columns, found.clique, (4, 4), step=1, deviation=1.0)
+    assert not _missed([made], [["age", "next age"]], info)
+    assert _missed([made], [["age", "end"]], info)
