@@ -1,11 +1,13 @@
 """Numbers that are declared to be never above others: checked, told of, and kept by releases."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from gymnasium.spaces import Box
 
 from distributed_privrl.core.config import validate
 from distributed_privrl.core.errors import ConfigError
@@ -17,7 +19,9 @@ from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.experiments import judging
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.marginals import belief
+from tests.evaluation.named import info_of
 from tests.marginals.programs import chained
+from tests.marginals.rows import ACTION
 from tests.worlds.world import World
 
 PLAYERS = 200
@@ -180,3 +184,23 @@ def test_every_released_row_keeps_to_it(
     assert (rows[known, 0] <= rows[known, 2]).all()
     met = float((rows[known, 0] == rows[known, 2]).mean())
     assert 0.01 < met < 0.9, "some had to be lowered, at such a noise, and not all"
+
+
+def test_the_column_that_orders_rows_never_falls() -> None:
+    """By the schema alone: a number of the observation that has no gaps, and no other next one."""
+    ward = {"one": {"type": "category", "values": ["a", "b", "c"]}}
+    about: dict[str, Any] = {"trajectory": "person", "order": "two"}
+    table = declared(ward, **about)
+    assert table.rising(held=True) == (3,)
+    assert table.rising(held=False) == (1,)
+    assert declared(ward).rising(held=True) == ()
+    assert declared({}, **about | {"order": "when"}).rising(held=True) == ()
+    gaps = {"two": {"type": "date", "missing": "indicator"}}
+    assert declared(gaps, **about).rising(held=True) == ()
+    named = about | {"next_observation": ["one", "two", "three"]}
+    assert declared({}, **named).rising(held=True) == ()
+    space = Box(0, 1, (3,))
+    info = info_of(space, ACTION, declared=declared({}, **about))
+    assert info.rising == (1,)
+    assert replace(info, declared=None).rising == ()
+    assert replace(info, has_successors=False).rising == ()

@@ -54,6 +54,33 @@ def test_rows_are_cells_by_hand() -> None:
     assert changes.cells[:, 3].tolist() == [4, 3, 1]  # +1, 0 and -2, of -3 .. 3
 
 
+def test_a_change_is_what_it_is_between_the_bounds() -> None:
+    """What lies beyond counts as the bound, before and after: no change leads out of them."""
+    rows = steps_of(
+        [
+            (0.0, 0, 0.0, 9.0, False),
+            (-7.0, 0, 0.0, 1.0, False),
+            (9.0, 0, 0.0, 50.0, False),
+            (1.0, 0, 0.0, np.inf, False),
+            (np.nan, 0, 0.0, 1.0, False),
+        ]
+    )
+    for coding, place in (("difference", 3), ("counted", 4)):
+        coded = few_columns(next_observation=coding).coded(Steps(rows))
+        assert (coded.cells[:3, place] - 3).tolist() == [3, 1, 0]
+        assert coded.valid.tolist() == [True, True, True, False, False]
+
+
+def test_what_never_falls_has_no_cells_for_it() -> None:
+    columns = few_columns(next_observation="counted", rising=(0,))
+    change = columns[4].cells
+    assert change is not None
+    assert (change.low, change.high) == (0.0, 3.0)
+    fell = columns.coded(Steps(steps_of([(3.0, 0, 0.0, 1.0, False)])))
+    assert fell.cells[0, 4] == 0
+    assert fell.valid.all()
+
+
 def test_what_nobody_saw_is_not_followed_and_repeats_its_row_when_drawn() -> None:
     """Of categories and numbers alike; without the declaration all rows are followed."""
     columns = replace(few_columns(ends=3), ends_unseen=True)
