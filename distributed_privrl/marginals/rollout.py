@@ -13,7 +13,6 @@ from distributed_privrl.core.progress import SAMPLING, Progress, silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.trajectories import Trajectories, Transitions, offsets_of
 from distributed_privrl.marginals.balancing import FirstStates, Odds
-from distributed_privrl.marginals.column import TERMINATES
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.crowd import Crowd
 from distributed_privrl.marginals.drawer import Drawer, drawing_order
@@ -279,14 +278,15 @@ class Rollout:
     ) -> None:
         """Draw anew which trajectories end, so that as many do as lengths say, in place.
 
-        Odds of ending, which depend on the step, are raised or lowered alike.
+        Odds of ending, which depend on the step, are raised or lowered alike. Steps from where no
+        change leads anywhere are the last, but at times when none is.
         """
         hazard = self._hazards[time] if time < len(self._hazards) else None
         if hazard is None:
             return
         (place,) = self.model.columns.of("end")
         if hazard == 0:
-            bins[:, place] = np.where(self._are_stuck(bins), TERMINATES, 0)
+            bins[:, place] = 0
             return
         shares = given_all(self.model.field, place, bins)
         kinds = (shares[:, 1:] + _LEAST * self._kinds) * (self._kinds > 0)
