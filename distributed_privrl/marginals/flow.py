@@ -37,6 +37,8 @@ _RANKS = 8
 """Places within a bin of a number, and of a change, from which it is told what it becomes."""
 _STUCK = 0.1
 """Part of all changes that must lead to somewhere within the bounds, or a step cannot be."""
+_MOST_CELLS = 2_000_000
+"""Of where steps lead to, by bins and changes; of columns with more nothing is told."""
 _LEAST = 1e-3
 """Of a unit: cells that can hold anything have no less."""
 _DOUBT = 0.03
@@ -125,6 +127,8 @@ def told_by_flow(bins: Bins, counted: Mapping[Clique, ReleasedTable]) -> dict[Cl
         if change is None or (known is None and not columns[change].difference):
             continue
         pair = place, change
+        if bins.sizes[place] ** 2 * bins.sizes[change] > _MOST_CELLS:
+            continue
         own, by = bins.own_margin(place), bins.own_margin(change)
         weight = bins.weight_of(pair) / UNIT_WEIGHT
         scale = weight / by.masses.sum()

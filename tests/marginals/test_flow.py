@@ -242,6 +242,16 @@ def test_what_was_counted_has_its_room_first() -> None:
     assert (year, change) not in replace(known, counted={(0, 1, change): table}).by_flow
 
 
+def test_categories_of_hundreds_of_values_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each leads to would take gigabytes."""
+    monkeypatch.setattr(flow, "_MOST_CELLS", YEARS * 10 * YEARS)
+    bins = counted()._belief.bins
+    (year, mood), changes = bins.columns.of("observation"), bins.columns.of("next_observation")
+    found = told_by_flow(bins, {})
+    assert (year, changes[0]) in found
+    assert (mood, changes[1]) not in found
+
+
 def test_rows_that_stand_alone_have_no_flow() -> None:
     bins = counted()._belief.bins
     alone = TableColumns(bins.columns.columns[:-1], *SPACES)
