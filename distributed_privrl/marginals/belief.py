@@ -32,6 +32,7 @@ from distributed_privrl.marginals.tables import (
     JointCount,
     Margin,
     ReleasedTable,
+    all_but,
     counts_of,
     raked,
 )
@@ -235,7 +236,7 @@ class Belief:
             return margins
         share, found = bins.followed / bins.total, []
         for axis, margin in enumerate(margins):
-            own = expected.sum(axis=_but(axis, expected.ndim))
+            own = expected.sum(axis=all_but(axis, expected.ndim))
             masses = np.where((own <= 0) & (margin.masses > 0), share * margin.masses, own)
             masses = masses * (bins.followed / masses.sum())
             deviations = np.hypot(margin.deviations, (1 - share) * masses)
@@ -254,7 +255,7 @@ class Belief:
             weight = bins.weight_of(table.clique)
             expected: NDArray[np.float64] = np.full(late.shape, weight)
             for axis, i in enumerate(table.clique):
-                others = _but(axis, late.ndim)
+                others = all_but(axis, late.ndim)
                 masses = bins.margin(i, shown.get(bins.counted_as(i))).masses
                 expected = expected * np.expand_dims(masses / bins.total, others)
                 if not bins.ordered((i,))[0]:
@@ -350,7 +351,7 @@ class Belief:
             for axis, i in enumerate(clique):
                 place = bins.counted_as(i)
                 if bins.columns[place].cells is None:
-                    stands_out = (noisy > bound).any(axis=_but(axis, noisy.ndim))
+                    stands_out = (noisy > bound).any(axis=all_but(axis, noisy.ndim))
                     found[place] = stands_out | found.get(place, np.zeros_like(stands_out))
         return found
 
@@ -437,8 +438,3 @@ class Belief:
             if not measured and self._fits(*chosen, clique):
                 chosen.append(clique)
         return self._prior.tables(chosen, self._cleaned)
-
-
-def _but(axis: int, dimensions: int) -> tuple[int, ...]:
-    """Return all axes but one."""
-    return tuple(i for i in range(dimensions) if i != axis)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.marginals.bins import Bins
 from distributed_privrl.marginals.model import Measured
+from distributed_privrl.marginals.tables import all_but
 
 _CASES = 3.0
 """Deviations of its noise that a case weighs of which half is believed what follows."""
@@ -50,7 +51,7 @@ class Completion:
         for one in complete:
             for axis, i in enumerate(one.clique):
                 if bins.columns.only_followed([i]):
-                    self._reached[i] = one.counts.sum(axis=_but(axis, one.counts.ndim))
+                    self._reached[i] = one.counts.sum(axis=all_but(axis, one.counts.ndim))
 
     def of_all(self, measured: Sequence[Measured]) -> list[Measured]:
         """Return counts, in the same order, those of rows that something follows completed."""
@@ -78,7 +79,7 @@ class Completion:
         for _ in range(_SWEEPS if known else 0):
             for axis in known:
                 own = self._reached[measured.clique[axis]]
-                table = table * _ratio(own, table, _but(axis, table.ndim))
+                table = table * _ratio(own, table, all_but(axis, table.ndim))
         return replace(measured, counts=table) if known else measured
 
     def _rank(self, measured: Measured) -> tuple[int, int]:
@@ -109,10 +110,10 @@ class Completion:
         }
         for _ in range(_SWEEPS if known else 0):
             for axis, masses in known.items():
-                table = table * _ratio(masses, table, _but(axis, table.ndim))
+                table = table * _ratio(masses, table, all_but(axis, table.ndim))
             table = table * _ratio(wanted, table, after, keep=True)
         for axis in after:
-            self._reached.setdefault(clique[axis], table.sum(axis=_but(axis, table.ndim)))
+            self._reached.setdefault(clique[axis], table.sum(axis=all_but(axis, table.ndim)))
         if measured.lines:
             return replace(
                 measured,
@@ -138,7 +139,7 @@ class Completion:
             found = (1 - _UNRELATED) * found + _UNRELATED * unrelated
         for _ in range(_SWEEPS):
             for axis, own in enumerate(masses):
-                found = found * _ratio(own, found, _but(axis, found.ndim))
+                found = found * _ratio(own, found, all_but(axis, found.ndim))
         return found
 
 
@@ -160,8 +161,3 @@ def _ratio(
     now = table.sum(axis=axes, keepdims=True)
     wanted = wanted if keep else np.expand_dims(wanted, axes)
     return np.asarray(np.divide(wanted, now, out=np.zeros_like(now), where=now > 0))
-
-
-def _but(axis: int, dimensions: int) -> tuple[int, ...]:
-    """Return all axes but one."""
-    return tuple(i for i in range(dimensions) if i != axis)

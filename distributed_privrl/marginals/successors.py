@@ -64,10 +64,8 @@ class Successors:
             if self._columns[clique[axis]].part == "previous":
                 # the last category says that there was no step before
                 counts = counts.take(range(counts.shape[axis] - 1), axis=axis)
-        others = tuple(axis for axis in range(counts.ndim) if axis not in axes)
-        shares = counts.sum(axis=others).transpose(np.argsort(places))
-        total = float(shares.sum())
-        return (tuple(sorted(places)), shares / total) if total > 0 else None
+        shares = _shares(counts, axes).transpose(np.argsort(places))
+        return (tuple(sorted(places)), shares) if shares.any() else None
 
     def together(
         self, clique: Clique, counts: NDArray[np.float64]
@@ -86,9 +84,7 @@ class Successors:
         axes = [axis for axis, i in enumerate(clique) if i in columns.of("observation")]
         if len(axes) < 2 or not any(columns[clique[axis]].place in moving for axis in axes):
             return None
-        others = tuple(axis for axis in range(counts.ndim) if axis not in axes)
-        shares = counts.sum(axis=others)
-        return tuple(clique[axis] for axis in axes), shares / shares.sum()
+        return tuple(clique[axis] for axis in axes), _shares(counts, axes)
 
     def next_of(self, clique: Clique) -> Clique | None:
         """Return what observations become, by columns as they are; None: one is a change."""
@@ -124,3 +120,10 @@ class Successors:
             fits = allows([*found, told[0]])
             (found if fits else left)[told[0]] = told[1], clique
         return found, left
+
+
+def _shares(counts: NDArray[np.float64], axes: Collection[int]) -> NDArray[np.float64]:
+    """Return shares of the cells of some axes; zeros where nothing was counted."""
+    others = tuple(axis for axis in range(counts.ndim) if axis not in axes)
+    found = counts.sum(axis=others)
+    return np.asarray(found / max(float(found.sum()), 1e-300))

@@ -283,3 +283,8 @@ def _sides(shares: NDArray[np.float64]) -> NDArray[np.int64]:
     edges = np.arange(len(shares)) + (middle < shares.sum() / 2)
     clipped = np.clip(edges, min(1, len(shares) - 1), max(len(shares) - 1, 0))
     return np.asarray(clipped, np.int64)
+
+
+def all_but(axis: int, dimensions: int) -> tuple[int, ...]:
+    """Return all axes of a table but one."""
+    return tuple(i for i in range(dimensions) if i != axis)
