@@ -12,6 +12,8 @@ from distributed_privrl.marginals.tables import Clique
 KEY = "training.together"
 NEXT, END = "next ", "end"
 """How a configuration names what a step leads to, and whether it is the last."""
+_LISTED = 20
+"""Names that a message has at most, before it says how others are called."""
 
 
 def cliques_asked(
@@ -38,15 +40,27 @@ def cliques_asked(
     found = []
     for names in asked:
         if unknown := [name for name in names if name not in places]:
-            known = ", ".join(list(places)[:20])
             raise ConfigError(
-                f"{KEY} names {', '.join(unknown)}, which is no column of a row: there are {known}"
+                f"{KEY} names {', '.join(unknown)}, which is no column of a row: there are"
+                f" {_listed(list(places))}"
             )
         clique = tuple(sorted(places[name] for name in names))
         if len(set(clique)) < len(names):
             raise ConfigError(f"{KEY} names {', '.join(names)}: each column once")
         found.append(clique)
     return tuple(dict.fromkeys(found))
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names for a message: all, or some of the table and how the others are called."""
+    if len(names) <= _LISTED:
+        return ", ".join(names)
+    own = [name for name in names if not name.startswith(NEXT) and name != END]
+    some = ", ".join(own[:_LISTED])
+    more = "" if len(own) <= _LISTED else f" and {len(own) - _LISTED} more"
+    others = [f"{NEXT}NAME of what moves"] * any(name.startswith(NEXT) for name in names)
+    others += [END] * (END in names)
+    return ", ".join([some + more, *others])
 
 
 def _name(column: Column, info: DatasetInfo) -> str:

@@ -12,7 +12,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.declared import DeclaredTable
 from distributed_privrl.experiments.counted_section import _missed
 from distributed_privrl.marginals import belief
-from distributed_privrl.marginals.asked import cliques_asked
+from distributed_privrl.marginals.asked import _listed, cliques_asked
 from distributed_privrl.marginals.bins import Bins
 from distributed_privrl.marginals.candidates import Candidates
 from distributed_privrl.marginals.shapes import ColumnShape
@@ -101,6 +101,14 @@ def test_names_are_those_of_the_table() -> None:
     ]
     with pytest.raises(ConfigError, match="there are age, dose, gain, next age, end"):
         cliques_asked(columns, info, [["age", "next dose"]])
+
+
+def test_a_message_about_a_wide_table_tells_of_next_values_and_ends() -> None:
+    own = [f"c{place}" for place in range(25)]
+    listed = _listed([*own, "next c0", "next c1", "end"])
+    assert listed == ", ".join(own[:20]) + " and 5 more, next NAME of what moves, end"
+    assert _listed(own[:21]).endswith("c19 and 1 more")
+    assert _listed(["age", "next age", "end"]) == "age, next age, end"
 
 
 @pytest.mark.parametrize("unused", ["next_observation_0", "change_observation_0"])

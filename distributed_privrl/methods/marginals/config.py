@@ -28,8 +28,8 @@ class AskingConfig(SelectionConfig):
     together: tuple[Names, ...] = Field(
         default=(),
         description="columns of a row that are counted together in any case, two or three each, by"
-        " their names in the table: each takes the place of one that would be chosen. Name what"
-        " the release is for",
+        " their names in the table, next and such a name for what it becomes in a step, and end:"
+        " each takes the place of one that would be chosen. Name what the release is for",
     )
 
 
