@@ -104,7 +104,7 @@ class Completion:
         usual = counts.sum(axis=before, keepdims=True) / counts.sum()
         wanted = self._cases([clique[axis] for axis in before], cases.sum(axis=after))
         wanted = wanted.reshape(cases.shape)
-        table = wanted * (counts + least * usual) / (cases + least)
+        table = wanted * (counts * cases + least**2 * usual) / (cases**2 + least**2)
         known = {
             axis: self._reached[clique[axis]] for axis in after if clique[axis] in self._reached
         }

@@ -107,7 +107,7 @@ def told_by_flow(bins: Bins, counted: Mapping[Clique, ReleasedTable]) -> dict[Cl
 
     Args:
         bins: of the columns of a trajectory's steps.
-        counted: joint counts; those of an observation with what it becomes are brought to the flow.
+        counted: joint counts; those of an observation with its change are brought to the flow.
 
     Returns:
         by the cliques of an observation with its change, where last rows are as if they went on,
@@ -123,10 +123,10 @@ def told_by_flow(bins: Bins, counted: Mapping[Clique, ReleasedTable]) -> dict[Cl
     after = {columns[z].place: z for z in columns.of("next_observation")}
     for place in columns.of("observation"):
         change = after.get(columns[place].place)
-        known = None if change is None else counted.get((place, change))
-        if change is None or (known is None and not columns[change].difference):
+        if change is None or not columns[change].difference:
             continue
         pair = place, change
+        known = counted.get(pair)
         if bins.sizes[place] ** 2 * bins.sizes[change] > _MOST_CELLS:
             continue
         own, by = bins.own_margin(place), bins.own_margin(change)
@@ -143,7 +143,8 @@ def told_by_flow(bins: Bins, counted: Mapping[Clique, ReleasedTable]) -> dict[Cl
         if known is None or not known.parts:
             steps = flow.goes_on * (own.masses / flow.goes_on.sum(axis=1))[:, None]
             found[pair] = Measured(pair, steps, noisy if known is None else known.deviation)
-        if not bins.panel and _differ(flow.ends, own):  # in a panel ends follow from time
+        unknown = (place, end) not in counted and not bins.panel  # where ends follow from time
+        if unknown and _differ(flow.ends, own):
             each = np.outer(flow.ends, kinds[1:] / max(float(kinds[1:].sum()), _LEAST))
             ends = UNIT_WEIGHT * np.column_stack([flow.goes_on.sum(axis=1), each])
             found[place, end] = Measured((place, end), ends, noisy)
@@ -212,15 +213,12 @@ def led_to(columns: Sequence[Column], shapes: Sequence[ColumnShape]) -> NDArray[
     Numbers lie evenly among the quantiles of their bins.
 
     Args:
-        columns: of the observation, and of what it becomes, as it is or as a change.
+        columns: of the observation and of its change.
         shapes: theirs.
     """
-    before, after = columns
+    before = columns[0]
     sizes = shapes[0].size, shapes[1].size
     found = np.zeros((*sizes, sizes[0]))
-    if not after.difference:
-        found[:] = np.eye(sizes[0])
-        return found
     if before.cells is None:
         become = np.tile(np.arange(sizes[1]) - 1, (sizes[0], 1))
         become[:, STAYS] = np.arange(sizes[0])
