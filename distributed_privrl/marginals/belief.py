@@ -89,7 +89,7 @@ class Belief:
         """Joint counts that were released, in order."""
         self._bins: Bins | None = None
         self._field: Field | None = None
-        self._fitted = -1
+        self._fitted = -1, False
         self._rows = np.empty((0, 0), np.int32)
         self._weights = np.empty(0)
         self._followed = np.empty(0, np.int64)
@@ -269,9 +269,14 @@ class Belief:
                 )
                 self._known = None
 
-    def estimate(self, progress: Progress = silent) -> None:
-        """Estimate the field of all that was released, and draw the rows that stand for it."""
-        if self._fitted == len(self.tables) and len(self._rows):
+    def estimate(self, progress: Progress = silent, *, last: bool = False) -> None:
+        """Estimate the field of all that was released, and draw the rows that stand for it.
+
+        Args:
+            progress: told where the estimate stands.
+            last: rows are drawn from it for good: it may take longer.
+        """
+        if self._fitted in ((len(self.tables), last), (len(self.tables), True)):
             return
         self._clean_again()
         bins = self.bins
@@ -306,17 +311,21 @@ class Belief:
             ]
             measured += known
             self._field = estimated(
-                sizes, measured, total=bins.total, hidden=hidden, progress=progress
+                sizes, measured, total=bins.total, hidden=hidden, progress=progress, last=last
             )
         self._rows = np.zeros((self._spec.rows, len(sizes)), np.int32)
         Drawer(self._field).fill(self._rows, self._streams.numpy(f"rows/{len(self.tables)}"))
         self._weights = np.full(len(self._rows), 1 / len(self._rows))
         self._followed = np.flatnonzero(bins.columns.followed(self._rows))
-        self._fitted = len(self.tables)
+        self._fitted = len(self.tables), last
 
-    def model(self) -> TableModel:
-        """Return the model of all that is known."""
-        self.estimate()
+    def model(self, progress: Progress = silent) -> TableModel:
+        """Return the model of all that is known.
+
+        Args:
+            progress: told where the estimate stands.
+        """
+        self.estimate(progress, last=True)
         assert self._field is not None
         bins = self.bins
         cliques = [*self._cleaned, *self.implied.told, *self._of_public]

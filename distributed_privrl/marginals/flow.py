@@ -141,7 +141,7 @@ def told_by_flow(bins: Bins, counted: Mapping[Clique, ReleasedTable]) -> dict[Cl
             None if known is None or known.parts else _noisy(known),
         )
         if known is None or not known.parts:
-            steps = flow.goes_on * (own.masses / flow.goes_on.sum(axis=1))[:, None]
+            steps = _as_if_all_went_on(flow.goes_on, own.masses, by.masses)
             found[pair] = Measured(pair, steps, noisy if known is None else known.deviation)
         unknown = (place, end) not in counted and not bins.panel  # where ends follow from time
         if unknown and _differ(flow.ends, own):
@@ -149,6 +149,22 @@ def told_by_flow(bins: Bins, counted: Mapping[Clique, ReleasedTable]) -> dict[Cl
             ends = UNIT_WEIGHT * np.column_stack([flow.goes_on.sum(axis=1), each])
             found[place, end] = Measured((place, end), ends, noisy)
     return found
+
+
+def _as_if_all_went_on(
+    goes_on: NDArray[np.float64], masses: NDArray[np.float64], changes: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return how all rows would go on, ``(K, L)``; where none can, by changes as they usually are.
+
+    Args:
+        goes_on: ``(K, L)`` see `Flow`.
+        masses: ``(K,)`` of the observation's bins, in all rows.
+        changes: ``(L,)`` of the bins of its changes.
+    """
+    out = np.broadcast_to(goes_on.sum(axis=1, keepdims=True), goes_on.shape)
+    usual = np.tile(changes / changes.sum(), (len(goes_on), 1))
+    shares = np.divide(goes_on, out, out=usual, where=out > 0)
+    return np.asarray(masses[:, None] * shares)
 
 
 def _noisy(table: ReleasedTable) -> Noisy:
@@ -188,6 +204,8 @@ def flowing(
     own, total = np.maximum(masses.values, _LEAST), float(masses.values.sum())
     last = float(np.clip(last, _LEAST, max(total - _LEAST, _LEAST)))
     inside = reached.sum(axis=2)
+    if not inside.any():  # noise has made numbers and changes contradict each other
+        inside = np.ones_like(inside)
     goes_on = np.outer(own / total, np.maximum(changes.values, _LEAST)) * inside
     goes_on = goes_on * ((total - last) / goes_on.sum())
     reached = reached / np.maximum(inside, 1e-9)[:, :, None]

@@ -19,7 +19,12 @@ ESTIMATING = "estimating the model"
 """Of released counts: what the progress bar is called."""
 _FLOOR = 1e-4
 """Part of an even share that a cell has at least where estimation starts."""
-_ITERATIONS = 1000
+_ITERATIONS, _LAST = 1000, 4000
+"""At most, between choices and of the model that rows are drawn from.
+
+Cells of few rows come last: of those who see a doctor most often half go on to, and after 1,000
+iterations a seventh did.
+"""
 _TOLERANCE = 1e-6
 
 
@@ -126,6 +131,7 @@ def estimated(
     total: float,
     hidden: int = 0,
     progress: Progress = silent,
+    last: bool = False,
 ) -> Field:
     """Return the field of the largest entropy whose sums are nearest to the measured ones.
 
@@ -135,6 +141,7 @@ def estimated(
         total: weight of all rows.
         hidden: so many of the last columns are hidden.
         progress: told how many steps are behind, of those that it may take at most.
+        last: rows are drawn from it for good: it may take longer.
 
     Mirror descent starts from the measured counts as a chain of conditionals, which is the answer
     already where cliques make a tree.
@@ -174,17 +181,18 @@ def estimated(
         for clique, values in _factorised(measured).items()
     }
     blocks = itertools.count(mbi.estimation.CALLBACK_EVERY, mbi.estimation.CALLBACK_EVERY)
-    progress(ESTIMATING, 0, _ITERATIONS)
+    most = _LAST if last else _ITERATIONS
+    progress(ESTIMATING, 0, most)
     found = mbi.estimation.MirrorDescent().estimate(
         domain,
         measurements,
         known_total=total / unit,
-        iters=_ITERATIONS,
+        iters=most,
         tol=_TOLERANCE,
-        callback_fn=lambda _: progress(ESTIMATING, min(next(blocks), _ITERATIONS), _ITERATIONS),
+        callback_fn=lambda _: progress(ESTIMATING, min(next(blocks), most), most),
         warm_start=mbi.CliqueVector(domain, list(tables), tables),
     )
-    progress(ESTIMATING, _ITERATIONS, _ITERATIONS)
+    progress(ESTIMATING, most, most)
     potentials = {
         tuple(int(name) for name in clique): np.asarray(found.potentials[clique].values)
         for clique in found.potentials.cliques

@@ -82,8 +82,8 @@ class MarginalsProgram(TableProgram[TableModel]):
     def model(self, progress: Progress = silent) -> TableModel:
         """Return the model that rows are drawn from; see `TableProgram.model`."""
         self.check_released()
-        self._know(progress)
-        return self._belief.model()
+        super()._know(progress)
+        return self._belief.model(progress)
 
     def _know(self, progress: Progress = silent) -> None:
         """Estimate the model of all that was released, if that was not done yet."""

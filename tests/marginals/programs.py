@@ -28,6 +28,7 @@ def chained(
     total: float,
     hidden: int = 0,
     progress: Progress = silent,
+    last: bool = False,
 ) -> Field:
     """Return the field of a chain of conditionals: what an estimate starts from, in no time."""
     return Field(tuple(sizes), _factorised(measured), hidden=hidden)

@@ -252,6 +252,29 @@ def test_categories_of_hundreds_of_values_are_left_out(monkeypatch: pytest.Monke
     assert (mood, changes[1]) not in found
 
 
+def test_where_no_change_leads_anywhere_rows_go_on_as_they_usually_do() -> None:
+    """As of weekly visits, of whom nobody near the end of a study has another one."""
+    bins = counted()._belief.bins
+    state, change = bins.columns.of("observation")[0], bins.columns.of("next_observation")[0]
+    shapes = list(bins.shapes)
+    shapes[change] = replace(shapes[change], bins=np.zeros_like(shapes[change].bins))
+    pair = [bins.columns[i] for i in (state, change)], [shapes[i] for i in (state, change)]
+    assert led_to(*pair).sum(axis=(1, 2)).tolist() == [1.0] * (YEARS - 1) + [0.0]
+    told = told_by_flow(Bins(bins.columns, shapes, bins.total, followed=bins.followed), {})
+    for one in told.values():
+        assert np.isfinite(one.counts).all()
+    assert told[state, change].counts[:, 0] == pytest.approx(bins.own_margin(state).masses)
+
+
+def test_numbers_and_changes_that_contradict_each_other_make_numbers_all_the_same() -> None:
+    found = flowing(
+        Noisy(np.full(3, 100.0), 2.0), Noisy(np.full(2, 90.0), 2.0), 30.0, np.zeros((3, 2, 3))
+    )
+    for some in (found.goes_on, found.ends, found.begins):
+        assert np.isfinite(some).all()
+        assert some.min() > 0
+
+
 def test_rows_that_stand_alone_have_no_flow() -> None:
     bins = counted()._belief.bins
     alone = TableColumns(bins.columns.columns[:-1], *SPACES)

@@ -84,7 +84,7 @@ class PgmProgram(TableProgram[TableModel]):
             self._noisy_tables = tensors[_TABLES].numpy().copy(), deviation
 
     def _know(self, progress: Progress = silent) -> None:
-        """Clean what was released, and estimate the model, if that was not done yet."""
+        """Clean what was released, if that was not done yet."""
         super()._know(progress)
         belief = self._belief
         if self._noisy_tables is not None and not belief.tables:
@@ -95,10 +95,9 @@ class PgmProgram(TableProgram[TableModel]):
                 cliques, split(counts, cliques, belief.bins.sizes), strict=True
             ):
                 belief.take(JointCount(clique), noisy, deviation)
-        belief.estimate(progress)
 
     def model(self, progress: Progress = silent) -> TableModel:
         """Return the model that rows are drawn from; see `TableProgram.model`."""
         self.check_released()
         self._know(progress)
-        return self._belief.model()
+        return self._belief.model(progress)
