@@ -43,7 +43,7 @@ def remembered(estimate: Callable[..., Field]) -> Callable[..., Field]:
             (one.clique, one.counts.tobytes(), np.asarray(one.deviations).tobytes())
             for one in measured
         )
-        key = tuple(sizes), tables, options["total"], options.get("hidden", 0)
+        key = (tuple(sizes), tables, *(options.get(one) for one in ("total", "hidden", "last")))
         if key not in found:
             found[key] = estimate(sizes, measured, **options)
         return found[key]
