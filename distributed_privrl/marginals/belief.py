@@ -414,9 +414,13 @@ class Belief:
         """What the joint counts that were released imply beyond what they count."""
         if self._known is None or self._known[0] != len(self.tables):
             share = self._growth.share(max(len(self.tables), 1))
+            counted = {
+                clique: replace(one, cleaned=self._agreed(one))
+                for clique, one in self._latest.items()
+            }
             found = Implied(
                 self.bins,
-                self._latest,
+                counted,
                 self._in_time,
                 lambda cliques: self._fits(*cliques, share=share),
             )

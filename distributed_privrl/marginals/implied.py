@@ -26,7 +26,7 @@ class Implied:
 
     Args:
         bins: of the columns.
-        counted: of each clique the joint count that was released last.
+        counted: of each clique the joint count that was released last, in order.
         in_time: what lengths say of times; see `told_in_time`.
         allows: says whether the model has room for cliques beside those that were counted.
     """
@@ -69,13 +69,17 @@ class Implied:
         """
         successors, found = Successors(self.bins.columns), dict[Clique, NDArray[np.float64]]()
         known = [set(clique) for clique in (*self.counted, *self.told)]
-        for clique, one in self.counted.items():
-            together = successors.together(clique, one.cleaned)
-            if together is None or any(set(together[0]) <= set(other) for other in found):
+        told: list[JointCount] = []
+        for one in reversed(self._finest_first):  # what comes last holds
+            together = successors.together(one.clique, one.cleaned)
+            count = None if together is None else JointCount(together[0], one.parts)
+            if together is None or count is None or any(other.tells(count) for other in told):
                 continue
             after = successors.next_of(together[0])
             if after is None or not any(set(after) <= other for other in known):
+                found.pop(together[0], None)
                 found[together[0]] = together[1]
+                told.append(count)
         return found if self.bins.columns.of("time") else {}
 
     def of_all(
@@ -96,11 +100,16 @@ class Implied:
     @cached_property
     def _replayed(self) -> tuple[Told, Told]:
         """What joint counts say of the step before: what there is room for, and the rest."""
-        tables = [(clique, one.cleaned) for clique, one in self.counted.items()]
+        tables = [(one.clique, one.cleaned) for one in self._finest_first]
         flows = [clique for clique in self.by_flow if clique not in self.counted]
         return Successors(self.bins.columns).replayed(
             tables, lambda cliques: self.allows([*flows, *cliques])
         )
+
+    @property
+    def _finest_first(self) -> list[ReleasedTable]:
+        """Joint counts in order, those of bins before those of parts, and pairs first."""
+        return sorted(self.counted.values(), key=lambda one: (one.parts > 0, len(one.clique)))
 
     def _is_counted(self, clique: Clique) -> bool:
         return any(set(clique) <= set(other) for other in (*self.counted, *self.in_time))

@@ -13,11 +13,12 @@ from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.belief import Belief, TableFacts
 from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.implied import Implied
 from distributed_privrl.marginals.rollout import Rollout, known_before
 from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
 from distributed_privrl.marginals.steps import Steps, steps_in_time
 from distributed_privrl.marginals.successors import Successors
-from distributed_privrl.marginals.tables import Clique, JointCount, counts_of
+from distributed_privrl.marginals.tables import Clique, JointCount, ReleasedTable, counts_of
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 
 PEOPLE, STEPS = 4000, 5
@@ -194,6 +195,22 @@ def test_what_a_model_has_no_room_for_is_told_where_rows_are_drawn() -> None:
         assert least < (later[:, 0] == later[:, 1]).mean() < most
         shares = np.bincount(later[:, 0].astype(int), minlength=3) / len(later)
         np.testing.assert_allclose(shares, 1 / 3, atol=0.04)
+
+
+def test_a_finer_count_is_told_beside_a_coarse_one_of_more_columns_and_holds() -> None:
+    """Whichever was released first: the triple in halves would say that two are hardly related."""
+    belief = told()
+    sizes = belief.bins.sizes
+    triple = ReleasedTable((0, 1, 2), 2, np.ones(sizes[:3], np.int64), 1.0, np.ones(sizes[:3]))
+    pair = ReleasedTable((0, 1), 0, np.eye(3, dtype=np.int64), 1.0, np.eye(3))
+    for order in ([triple, pair], [pair, triple]):
+        known = Implied(belief.bins, {one.clique: one for one in order}, {}, lambda _: False)
+        assert list(known.laterals) == [(0, 1, 2), (0, 1)]
+        np.testing.assert_allclose(known.laterals[0, 1], np.eye(3) / 3)
+        assert len(known.without_room) == 2
+    fine = replace(triple, parts=0)
+    known = Implied(belief.bins, {one.clique: one for one in (fine, pair)}, {}, lambda _: False)
+    assert list(known.laterals) == [(0, 1, 2)], "which tells the pair"
 
 
 def test_what_was_counted_itself_overrules_what_is_told() -> None:
