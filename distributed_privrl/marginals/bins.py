@@ -199,9 +199,17 @@ def found_bins(
             )
         )
     unused = (_worse(pair, columns, shapes, streams) for pair in columns.codings)
-    panel = bool(len(lengths)) and lengths.max() > _PANEL * lengths.sum()
     drawn = replace(columns, unused=frozenset(unused))
-    return Bins(drawn, shapes, total, panel=panel, followed=followed.value)
+    return Bins(drawn, shapes, total, panel=is_panel(lengths), followed=followed.value)
+
+
+def is_panel(lengths: NDArray[np.float64]) -> bool:
+    """Say whether nearly all trajectories have one length.
+
+    Args:
+        lengths: ``(G,)`` trajectories by their length; empty where they are not counted.
+    """
+    return bool(len(lengths)) and float(lengths.max()) > _PANEL * float(lengths.sum())
 
 
 def _worse(

@@ -13,6 +13,7 @@ from distributed_privrl.core.progress import SAMPLING, Progress, silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.trajectories import Trajectories, Transitions, offsets_of
 from distributed_privrl.marginals.balancing import FirstStates, Odds
+from distributed_privrl.marginals.bins import is_panel
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.crowd import Crowd
 from distributed_privrl.marginals.drawer import Drawer, drawing_order
@@ -279,7 +280,7 @@ class Rollout:
         """Draw anew which trajectories end, so that as many do as lengths say, in place.
 
         Odds of ending, which depend on the step, are raised or lowered alike. Steps from where no
-        change leads anywhere are the last, but at times when none is.
+        change leads anywhere are the last, but at times when none is, and in a panel.
         """
         hazard = self._hazards[time] if time < len(self._hazards) else None
         if hazard is None:
@@ -318,7 +319,7 @@ class Rollout:
 
     @cached_property
     def _stuck(self) -> dict[int, NDArray[np.bool_]]:
-        return stuck(self.model)
+        return {} if is_panel(self.model.lengths) else stuck(self.model)
 
     @cached_property
     def _kinds(self) -> NDArray[np.float64]:

@@ -242,6 +242,15 @@ def test_what_was_counted_has_its_room_first() -> None:
     assert (year, change) not in replace(known, counted={(0, 1, change): table}).by_flow
 
 
+def test_in_a_panel_lengths_say_who_ends() -> None:
+    """Whoever comes to a bound too early has as many rows as all others all the same."""
+    model = counted().model()
+    panel = np.zeros_like(model.lengths)
+    panel[-1] = model.lengths.sum()
+    for lengths, ends in ((model.lengths, True), (panel, False)):
+        assert bool(Rollout(replace(model, lengths=lengths), YEARS)._stuck) == ends
+
+
 def test_categories_of_hundreds_of_values_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each leads to would take gigabytes."""
     monkeypatch.setattr(flow, "_MOST_CELLS", YEARS * 10 * YEARS)
