@@ -74,10 +74,8 @@ def smaller(words: Sequence[str]) -> Sequence[str]:
         return settings(*TINY)
     if verb in ("run", "plan") and "ward.yaml" in files:
         return settings("data.units=20")
-    if verb == "run" and "clinic.yaml" in files:
-        return settings(*FEW_COUNTS, "training.tables=2")  # it names two
-    if verb == "run" and "fleet.yaml" in files:
-        return settings(*FEW_COUNTS)
+    if verb == "run" and files & {"clinic.yaml", "fleet.yaml"}:
+        return settings(*FEW_COUNTS, "training.tables=2")  # the clinic names two
     if verb in ("rehearse", "run") and "health.yaml" in files:
         few = settings(*FEW_COUNTS)
         return few if verb == "run" else [*few, *settings("data.units=200")]
