@@ -135,7 +135,7 @@ def told_by_flow(bins: Bins, counted: Mapping[Clique, ReleasedTable]) -> dict[Cl
         noisy = SHARED * max(bins.shapes[i].deviation for i in pair)
         flow = flowing(
             Noisy(own.masses / UNIT_WEIGHT, own.deviations / UNIT_WEIGHT),
-            Noisy(by.masses * scale, by.deviations * scale),
+            by.masses * scale,
             float(kinds[1:].sum()) / UNIT_WEIGHT,
             led_to([columns[i] for i in pair], [bins.shapes[i] for i in pair]),
             None if known is None or known.parts else _noisy(known),
@@ -186,7 +186,7 @@ def _differ(some: NDArray[np.float64], masses: Margin) -> bool:
 
 def flowing(
     masses: Noisy,
-    changes: Noisy,
+    changes: NDArray[np.float64],
     last: float,
     reached: NDArray[np.float64],
     counted: Noisy | None = None,
@@ -195,7 +195,8 @@ def flowing(
 
     Args:
         masses: ``(K,)`` weights of an observation's bins, in all rows.
-        changes: ``(L,)`` weights of the bins of its changes, in rows that another one follows.
+        changes: ``(L,)`` weights of the bins of its changes, in rows that another one follows, from
+            which noise is cleaned.
         last: weight of the rows that are the last of their trajectory; as much are the first.
         reached: ``(K, L, K)``, which part of the steps from a bin by a change leads to which bin;
             what is missing to one would leave the bounds.
@@ -206,22 +207,26 @@ def flowing(
     inside = reached.sum(axis=2)
     if not inside.any():  # noise has made numbers and changes contradict each other
         inside = np.ones_like(inside)
-    goes_on = np.outer(own / total, np.maximum(changes.values, _LEAST)) * inside
+    goes_on = np.outer(own / total, np.maximum(changes, _LEAST)) * inside
     goes_on = goes_on * ((total - last) / goes_on.sum())
     reached = reached / np.maximum(inside, 1e-9)[:, :, None]
     ends, begins = own * (last / total), own * (last / total)
     out, into = np.zeros(len(own)), np.zeros(len(own))
-    target, axis = (changes, 0) if counted is None else (counted, ())
-    behind = np.zeros(target.values.shape)
+    by = np.maximum(changes, _LEAST)  # noise in numbers is not told by changes that nobody makes
+    by = by * ((total - last) / by.sum())
+    behind = np.zeros(goes_on.shape)
     for _ in range(_SWEEPS):
         found = masses.correction(goes_on.sum(axis=1) + ends, out)
         goes_on, ends = goes_on * np.exp(found)[:, None], ends * np.exp(found / _FIRM)
-        goes_on = goes_on * np.exp(target.correction(goes_on.sum(axis=axis), behind))
+        if counted is not None:
+            goes_on = goes_on * np.exp(counted.correction(goes_on, behind))
         ends = ends * (last / ends.sum())
         found = masses.correction(np.einsum("kl,klm->m", goes_on, reached) + begins, into)
         begins = begins * np.exp(found / _FIRM)
         begins = begins * (last / begins.sum())
         goes_on = goes_on * np.exp(reached @ found)
+        if counted is None:
+            goes_on = goes_on * (by / np.maximum(goes_on.sum(axis=0), 1e-300))
     return Flow(goes_on, ends, begins)
 
 

@@ -152,7 +152,7 @@ def test_a_stationary_chain_is_found_again() -> None:
     reached = np.zeros((25, 25, 25))
     reached[(*np.nonzero(inside), places[inside])] = 1.0
     masses = chain.sum(axis=1) / 0.9
-    found = flowing(Noisy(masses, 0.1), Noisy(chain.sum(axis=0), 0.1), 1000.0, reached)
+    found = flowing(Noisy(masses, 0.1), chain.sum(axis=0), 1000.0, reached)
     alike = np.outer(chain.sum(axis=1), chain.sum(axis=0)) / chain.sum()
     assert np.abs(alike - chain).sum() / 18_000 > 0.15
     assert np.abs(found.goes_on - chain).sum() / 18_000 < 0.01
@@ -166,21 +166,29 @@ def test_noise_is_not_taken_for_a_flow() -> None:
     reached = np.tile(np.eye(6), (6, 1, 1))
     masses = np.full(6, 100.0) + source.normal(0, 60, 6)
     pair = source.normal(0, 60, (6, 6)) + 15.0
-    found = flowing(
-        Noisy(masses, 600.0), Noisy(np.full(6, 90.0), 600.0), 60.0, reached, Noisy(pair, 600.0)
-    )
+    found = flowing(Noisy(masses, 600.0), np.full(6, 90.0), 60.0, reached, Noisy(pair, 600.0))
     shares = masses / masses.sum()
     assert found.ends == pytest.approx(60 * shares, rel=0.1)
     assert found.goes_on == pytest.approx(np.outer(shares, np.full(6, 90.0)), rel=0.15)
+
+
+def test_noise_in_a_number_is_not_told_by_changes_that_nobody_makes() -> None:
+    """Everybody grows a year older, and ages are as ragged as noise makes them."""
+    source = np.random.default_rng(0)
+    reached = np.zeros((20, 2, 20))  # a year more, or none
+    reached[np.arange(19), 0, np.arange(1, 20)] = reached[np.arange(20), 1, np.arange(20)] = 1.0
+    masses = Noisy(30.0 + source.normal(0, 10, 20), 10.0)
+    found = flowing(masses, np.array([500.0, 0.0]), 100.0, reached)
+    assert found.goes_on[:, 1].sum() < 0.001 * found.goes_on.sum()
+    into = np.einsum("kl,klm->m", found.goes_on, reached) + found.begins
+    assert np.abs(into - masses.values).mean() < 6.0
 
 
 def test_what_was_counted_is_believed_where_it_has_little_noise() -> None:
     reached = np.tile(np.eye(3), (3, 1, 1))
     pair = np.array([[80.0, 10.0, 0.0], [0.0, 80.0, 10.0], [10.0, 0.0, 80.0]])
     noisy = pair + np.array([[2.0, -2.0, -1.0], [1.0, 0.0, 2.0], [-1.0, 1.0, 1.0]])
-    found = flowing(
-        Noisy(np.full(3, 100.0), 2.0), Noisy(pair.sum(0), 2.0), 30.0, reached, Noisy(noisy, 2.0)
-    )
+    found = flowing(Noisy(np.full(3, 100.0), 2.0), pair.sum(0), 30.0, reached, Noisy(noisy, 2.0))
     assert np.abs(found.goes_on - pair).max() < 3.0
     assert found.goes_on.min() > 0
 
@@ -276,9 +284,7 @@ def test_where_no_change_leads_anywhere_rows_go_on_as_they_usually_do() -> None:
 
 
 def test_numbers_and_changes_that_contradict_each_other_make_numbers_all_the_same() -> None:
-    found = flowing(
-        Noisy(np.full(3, 100.0), 2.0), Noisy(np.full(2, 90.0), 2.0), 30.0, np.zeros((3, 2, 3))
-    )
+    found = flowing(Noisy(np.full(3, 100.0), 2.0), np.full(2, 90.0), 30.0, np.zeros((3, 2, 3)))
     for some in (found.goes_on, found.ends, found.begins):
         assert np.isfinite(some).all()
         assert some.min() > 0
