@@ -6,7 +6,7 @@ post-processing of released counts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -17,10 +17,7 @@ from distributed_privrl.marginals.completion import Completion
 from distributed_privrl.marginals.flow import told_by_flow
 from distributed_privrl.marginals.model import Measured
 from distributed_privrl.marginals.successors import Successors, Told
-from distributed_privrl.marginals.tables import Clique, JointCount, ReleasedTable, all_but
-
-_SWEEPS = 10
-_NOTHING = 1e-6
+from distributed_privrl.marginals.tables import Clique, JointCount, ReleasedTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,13 +91,11 @@ class Implied:
             counted: what was counted, by itself or in public rows.
             masses: ``(K,)`` of each column's bins, in all rows.
         """
-        complete = [one for one in self.by_flow.values() if one.clique in self.counted]
-        flows = [one for one in self.by_flow.values() if one.clique not in self.counted]
-        completion = Completion(self.bins, masses, complete)
-        others = completion.of_all([one for one in counted if one.clique not in self.by_flow])
+        flows = list(self.by_flow.values())
+        completion = Completion(self.bins, masses, flows)
+        others = [one for one in counted if one.clique not in self.by_flow]
         told = map(completion.fitted, self.told.values())
-        agreeing = [_agreeing(one, others) for one in (*complete, *map(completion.fitted, flows))]
-        return [*agreeing, *others, *told]
+        return [*flows, *completion.of_all(others), *told]
 
     @cached_property
     def _replayed(self) -> tuple[Told, Told]:
@@ -125,26 +120,3 @@ class Implied:
         """Return what a joint count says of other columns."""
         lines = self.bins.lines(JointCount(clique, source.parts))
         return Measured(clique, self.bins.total * shares, SHARED * source.deviation, lines)
-
-
-def _agreeing(flow: Measured, others: Sequence[Measured]) -> Measured:
-    """Return what a flow says with columns as frequent as joint counts have them.
-
-    An estimate of least squares would take what a row has too little of from all of its cells
-    alike, and so give people changes that nobody makes.
-    """
-    table = np.maximum(flow.counts, _NOTHING)
-    wanted: dict[int, NDArray[np.float64]] = {}
-    for axis, i in enumerate(flow.clique):
-        known = [
-            one.counts.sum(axis=all_but(one.clique.index(i), one.counts.ndim))
-            for one in others
-            if i in one.clique
-        ]
-        if known:
-            wanted[axis] = np.mean(known, axis=0)
-    for _ in range(_SWEEPS):
-        for axis, own in wanted.items():
-            around = all_but(axis, table.ndim)
-            table = table * np.expand_dims(own / table.sum(axis=around), around)
-    return replace(flow, counts=table)

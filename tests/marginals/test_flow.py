@@ -18,7 +18,6 @@ from distributed_privrl.marginals.column import STAYS
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import CountSpec, CountWorker
 from distributed_privrl.marginals.flow import Noisy, flowing, led_to, told_by_flow
-from distributed_privrl.marginals.model import Measured
 from distributed_privrl.marginals.program import MarginalsProgram
 from distributed_privrl.marginals.rollout import Rollout
 from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
@@ -237,25 +236,6 @@ def test_ends_are_told_by_what_they_depend_on_alone() -> None:
     ends = told[year, end].counts
     assert (ends[:-1, 1] < 0.02 * ends[:-1].sum(axis=1)).all()
     assert ends[-1, 1] > 0.98 * ends[-1].sum()
-
-
-def test_a_flow_has_columns_as_frequent_as_joint_counts_have_them() -> None:
-    """Least squares would spread what a row lacks over all changes, those of nobody, too."""
-    made = counted()
-    table = made._belief.bins.columns
-    year, mood = table.of("observation")
-    flow_of, bins = made._belief.implied.by_flow, made._belief.bins
-    pair = next(one for one in flow_of if one[0] == year and one[1] in table.of("next_observation"))
-    often = np.arange(1.0, YEARS + 1)
-    shares = np.outer(often / often.sum(), np.ones(bins.sizes[mood]) / bins.sizes[mood])
-    known = Measured((year, mood), bins.total * shares, 1.0)
-    margins = [bins.margin(i).masses for i in range(len(bins.sizes))]
-    found = {one.clique: one for one in made._belief.implied.of_all([known], margins)}
-    np.testing.assert_allclose(found[pair].counts.sum(axis=1), known.counts.sum(axis=1), rtol=1e-3)
-    changes = [
-        one.counts / one.counts.sum(axis=1, keepdims=True) for one in (found[pair], flow_of[pair])
-    ]
-    np.testing.assert_allclose(changes[0], changes[1], atol=1e-3)
 
 
 def test_what_was_counted_has_its_room_first() -> None:
