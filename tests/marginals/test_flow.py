@@ -12,7 +12,7 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.data.trajectories import Trajectories, Transitions, offsets_of
-from distributed_privrl.marginals import flow, implied, rollout
+from distributed_privrl.marginals import belief, flow, implied, rollout
 from distributed_privrl.marginals.bins import Bins
 from distributed_privrl.marginals.column import STAYS
 from distributed_privrl.marginals.columns import TableColumns
@@ -236,6 +236,37 @@ def test_ends_are_told_by_what_they_depend_on_alone() -> None:
     ends = told[year, end].counts
     assert (ends[:-1, 1] < 0.02 * ends[:-1].sum(axis=1)).all()
     assert ends[-1, 1] > 0.98 * ends[-1].sum()
+
+
+def test_a_count_with_the_end_and_one_of_numbers_as_they_are_stand() -> None:
+    """Flows overrule neither: what was asked for and counted would be lost."""
+    made = counted()
+    bins, (year, _) = made._belief.bins, made._belief.bins.columns.of("observation")
+    (end,) = bins.columns.of("end")
+    ones = np.ones((YEARS, 3), np.int64)
+    table = ReleasedTable((year, end), 0, ones, 1.0, ones.astype(float))
+    assert (year, end) in told_by_flow(bins, {})
+    assert (year, end) not in told_by_flow(bins, {(year, end): table})
+    as_it_is = tuple(replace(one, difference=False) for one in bins.columns.columns)
+    other = Bins(replace(bins.columns, columns=as_it_is), bins.shapes, bins.total)
+    pair = year, bins.columns.of("next_observation")[0]
+    assert told_by_flow(other, {pair: replace(table, clique=pair)}) == {}
+
+
+def test_the_model_that_rows_are_drawn_from_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once; models between choices take less, and their fields are not drawn from."""
+    asked, right = list[bool](), belief.estimated
+
+    def noted(*given: object, last: bool = False, **named: object) -> object:
+        asked.append(last)
+        return right(*given, last=last, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(belief, "estimated", noted)
+    made = counted(tables=1)
+    made.model()
+    made.model()
+    assert asked.count(True) == 1
+    assert asked[-1]
 
 
 def test_what_was_counted_has_its_room_first() -> None:
