@@ -8,7 +8,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,6 +27,8 @@ SPACES = (None, b"fun", b"job", b"session", b"cluster", b"dashboard", b"tracing"
 """Ray's namespaces of keys."""
 SECONDS = 120.0
 """That an answer may take."""
+LOOKS = 5
+"""At the session's files, of which some are written by another name first."""
 MOST_ROWS = 10_000
 PLACE = re.compile(r"\{(\w+)\}")
 ROUTE = re.compile(r"@routes\.get\(\s*\"([^\"]+)\"")
@@ -112,7 +114,7 @@ class Surroundings:
     def __init__(self, dashboard: "Dashboard | None" = None) -> None:
         self._dashboard = dashboard
         self._answered: dict[tuple[str, bytes], None] = {}
-        self._sizes = {path: path.stat().st_size for path in self._files()}
+        self._sizes = {path: len(content) for path, content in self._files({}).items()}
         self._keys = set(_keys())
 
     @property
@@ -124,10 +126,8 @@ class Surroundings:
 
     def contents(self) -> Iterator[tuple[str, bytes]]:
         """Yield what each file, key, table and event holds now, of files what was added."""
-        for path in self._files():
-            with path.open("rb") as file:
-                file.seek(self._sizes.get(path, 0))
-                yield f"session/{path.relative_to(self.session)}", file.read()
+        for path, content in self._files(self._sizes).items():
+            yield f"session/{path.relative_to(self.session)}", content
         for key, value in _values(set(_keys()) - self._keys):
             yield f"key {key!r}", key + b" " + value
         yield from _answers()
@@ -169,8 +169,18 @@ class Surroundings:
         for is_text in (True, False):
             scan_contents(((name, is_text, content) for name, content in contents), secrets)
 
-    def _files(self) -> list[Path]:
-        return [path for path in sorted(self.session.rglob("*")) if path.is_file()]
+    def _files(self, sizes: Mapping[Path, int]) -> dict[Path, bytes]:
+        """Return what files hold beyond some sizes; anew if Ray has renamed one meanwhile."""
+        for _ in range(LOOKS):
+            try:
+                return {
+                    path: _content(path, sizes.get(path, 0))
+                    for path in sorted(self.session.rglob("*"))
+                    if path.is_file()
+                }
+            except FileNotFoundError as error:
+                gone = error
+        raise gone
 
 
 def gate_around_ray(case: Case, executor: Executor, dashboard: "Dashboard | None" = None) -> None:
@@ -189,6 +199,12 @@ def gate_around_ray(case: Case, executor: Executor, dashboard: "Dashboard | None
     told = {name: sorted(sought.found_in(name.encode() + content)) for name, content in contents}
     leaks = {name: found for name, found in told.items() if found}
     assert not leaks, f"what lies around Ray holds the sensitive dataset's: {leaks}"
+
+
+def _content(path: Path, beyond: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(beyond)
+        return file.read()
 
 
 def _keys() -> Iterator[tuple[bytes | None, bytes]]:
