@@ -39,6 +39,8 @@ _STUCK = 0.1
 """Part of all changes that must lead to somewhere within the bounds, or a step cannot be."""
 _MOST_CELLS = 2_000_000
 """Of where steps lead to, by bins and changes; of columns with more nothing is told."""
+_SURE = 0.02
+"""Part of the mean cell that none is taken to hold less than, where what is told is weighed."""
 _LEAST = 1e-3
 """Of a unit: cells that can hold anything have no less."""
 _DOUBT = 0.03
@@ -142,13 +144,24 @@ def told_by_flow(bins: Bins, counted: Mapping[Clique, ReleasedTable]) -> dict[Cl
         )
         if known is None or not known.parts:
             steps = _as_if_all_went_on(flow.goes_on, own.masses, by.masses)
-            found[pair] = Measured(pair, steps, noisy if known is None else known.deviation)
+            found[pair] = _told(pair, steps, noisy if known is None else known.deviation)
         unknown = (place, end) not in counted and not bins.panel  # where ends follow from time
         if unknown and _differ(flow.ends, own):
             each = np.outer(flow.ends, kinds[1:] / max(float(kinds[1:].sum()), _LEAST))
             ends = UNIT_WEIGHT * np.column_stack([flow.goes_on.sum(axis=1), each])
-            found[place, end] = Measured((place, end), ends, noisy)
+            found[place, end] = _told((place, end), ends, noisy)
     return found
+
+
+def _told(clique: Clique, counts: NDArray[np.float64], deviation: float) -> Measured:
+    """Return what is told, off by the more the more there is of it.
+
+    Joint counts may have less of a state, and what is to become of it keeps its shares then. If
+    all cells were off alike, the least squares of an estimate would take what is too much from
+    what hardly any row does as well as from what most do, and so leave changes that nobody makes.
+    """
+    parts = np.maximum(counts / counts.mean(), _SURE)
+    return Measured(clique, counts, deviation * np.sqrt(parts))
 
 
 def _as_if_all_went_on(

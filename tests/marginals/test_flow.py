@@ -17,7 +17,9 @@ from distributed_privrl.marginals.bins import Bins
 from distributed_privrl.marginals.column import STAYS
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import CountSpec, CountWorker
+from distributed_privrl.marginals.drawer import Drawer
 from distributed_privrl.marginals.flow import Noisy, flowing, led_to, told_by_flow
+from distributed_privrl.marginals.model import Measured, estimated
 from distributed_privrl.marginals.program import MarginalsProgram
 from distributed_privrl.marginals.rollout import Rollout
 from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
@@ -267,6 +269,25 @@ def test_the_model_that_rows_are_drawn_from_takes_its_time(monkeypatch: pytest.M
     made.model()
     assert asked.count(True) == 1
     assert asked[-1]
+
+
+def test_states_that_were_counted_otherwise_make_no_change_that_nobody_makes() -> None:
+    """Least squares would take what a state has too much of from all changes alike."""
+    made = counted()
+    (pair, told), *_ = made._belief.implied.by_flow.items()
+    often = np.linspace(0.5, 1.5, YEARS) * told.counts.sum(axis=1)
+    other = Measured((0, 2), np.outer(often, [0.5, 0.5]), UNIT_WEIGHT)
+    strays = []
+    for deviations in (np.median(told.deviations), told.deviations):
+        flows = Measured((0, 1), told.counts, deviations)
+        sizes = (*told.counts.shape, 2)
+        field = estimated(sizes, [flows, other], total=float(often.sum()), last=True)
+        rows = np.zeros((20_000, 3), np.int32)
+        Drawer(field).fill(rows, np.random.default_rng(0))
+        usual = told.counts.argmax(axis=1)[rows[:, 0]]
+        strays.append(float((rows[:, 1] != usual).mean()))
+    assert strays[0] > 0.02
+    assert strays[1] < 0.005
 
 
 def test_what_was_counted_has_its_room_first() -> None:
