@@ -27,6 +27,10 @@ _LATER_ROWS = (
     " in common what a line of their next values says, and where there is none, about what a line"
     " of the columns themselves says."
 )
+_WHY_NOT = (
+    "a column of them is lost in noise or nearly always the same, they have too many combinations"
+    " (`model.cells`), or no count was left: others were chosen instead."
+)
 _LAST_ROWS = (
     " What follows a last row is in no table: a line with a next value, or a change, is of the rows"
     " alone that another one follows."
@@ -93,8 +97,7 @@ def counted_sections(
     missed = Metric(
         name="asked for, and not counted",
         value=found.map(lambda made: "; ".join(_missed(made, asked, info)) or "none"),
-        explanation="a column of them is lost in noise or nearly always the same, they have too"
-        " many combinations (`model.cells`), or no count was left: others were chosen instead.",
+        explanation=_WHY_NOT if _missed(found.value, asked, info) else "",
     )
     metrics = [count, *[missed] * bool(asked), *lines]
     explanation = _EXPLANATION + of_trajectories(found.value, info)

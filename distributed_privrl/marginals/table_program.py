@@ -5,10 +5,11 @@ what was released of them; what later steps release, each program says.
 """
 
 import hashlib
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -41,8 +42,10 @@ EXACT = 0.02 * UNIT_WEIGHT
 """Without privacy, counts are taken to be as exact as this."""
 _DIGEST = "digest"
 _TAGS = 10_000
-_RULES = 5
+_RULES = 6
 """Of what follows from counts: bins, parts, candidates. Another number is another version."""
+_WHOLE: dict[str, Any] = {"threshold": sys.maxsize, "precision": 17, "floatmode": "unique"}
+"""Arrays in full, however a program prints its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +195,8 @@ class TableProgram(Program, Generic[ModelT]):
             PEAK,
             _RULES,
         )
-        digest = hashlib.sha256(repr(facts).encode())
+        with np.printoptions(**_WHOLE):
+            digest = hashlib.sha256(repr(facts).encode())
         digest.update(self._belief.public_cells.tobytes())
         return torch.tensor(list(digest.digest()), dtype=torch.uint8)
 

@@ -111,6 +111,18 @@ def test_what_was_asked_for_and_not_counted_is_named(tmp_path: Path) -> None:
     assert missed["value"] == f"{severity}, {dose}, {ward}", "it has too many combinations"
     assert {one["ledger_entry"] for one in (counts, missed)} == {done.directory.run_id}
     assert all(name in lines[0]["value"] for name in (ward, dose)), "the pair was counted first"
+    assert "too many combinations" in missed["explanation"]
+
+
+def test_where_all_was_counted_no_reason_is_given(tmp_path: Path) -> None:
+    place = Intake(tmp_path).budget()
+    (_, ward), (dose,) = (
+        part_names(place.store.info(DATASET), part) for part in ("observation", "action")
+    )
+    done = place.run(key=None, training__together=[[dose, ward]])
+    missed = shown(done.directory.report)[1]
+    assert missed["value"] == "none"
+    assert "explanation" not in missed
 
 
 def test_a_run_of_an_earlier_version_has_no_such_section(tmp_path: Path) -> None:

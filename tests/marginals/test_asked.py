@@ -11,6 +11,7 @@ import pytest
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.declared import DeclaredTable
 from distributed_privrl.experiments.counted_section import _missed
+from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.asked import _listed, cliques_asked
 from distributed_privrl.marginals.bins import Bins
@@ -81,6 +82,17 @@ def test_more_than_are_made_or_what_is_no_column_is_refused_before_anything_is_c
     with pytest.raises(ConfigError, match="together"):
         place.config(training__together=[["reward"]])
     assert not place.ledger.entries()
+
+
+def test_a_plan_refuses_what_is_no_column_of_a_dataset_that_is_here(place: Intake) -> None:
+    config = place.config(training__together=[["ward", "reward"]])
+    with pytest.raises(ConfigError, match=r"together names ward, which is no column of a row"):
+        plan_run(config, place.store)
+    assert plan_run(place.config(**ASKED), place.store).details["joint_counts"] == 3
+    elsewhere = config.model_copy(
+        update={"data": config.data.model_copy(update={"sensitive": "not/here-v0"})}
+    )
+    assert plan_run(elsewhere, place.store).details["joint_counts"] == 3
 
 
 def test_names_are_those_of_the_table() -> None:

@@ -7,6 +7,7 @@ Reference: McKenna, Mullins, Sheldon and Miklau 2022 (AIM); McKenna, Sheldon and
 from dataclasses import dataclass, replace
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.marginals.asked import KEY, cliques_asked
 from distributed_privrl.marginals.counting import StoredTransitions
 from distributed_privrl.marginals.drawing import TableModel
@@ -16,11 +17,13 @@ from distributed_privrl.marginals.stage import (
     ForeseenTable,
     MarginalsStage,
     adaptive_program,
+    foreseen_table,
     stage_plan,
 )
 from distributed_privrl.methods.marginals.config import MarginalsConfig, MarginalsJConfig
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.method import StagePlan
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,22 @@ class MarginalsMethod(TableRun[TableModel]):
         info = context.store.info(self.config.data.sensitive)
         asked = cliques_asked(world.columns, info, self.config.training.together)
         return replace(world, asked=asked)
+
+    def foreseen_stages(
+        self, store: DatasetStore | None, units: UnitCount
+    ) -> tuple[StagePlan, ...]:
+        """Return the stages, for the columns that public facts tell.
+
+        Raises:
+            ConfigError: ``training.together`` names what is no column of a dataset that is here.
+        """
+        store = store or DatasetStore()
+        if self.config.training.together and store.holds(self.data.sensitive):
+            table = foreseen_table(self.data, store, self.table)
+            if table.columns is not None:
+                info = store.info(self.data.sensitive)
+                cliques_asked(table.columns, info, self.config.training.together)
+        return super().foreseen_stages(store, units)
 
     def plan(
         self, table: ForeseenTable, units: UnitCount, *, epsilon: float | None
