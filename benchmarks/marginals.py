@@ -96,7 +96,7 @@ class Watch:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Time the product's phases while the context is open."""
-        mirror = backend().estimation.MirrorDescent
+        mirror = backend().estimation.MirrorDescent  # what `descent` extends
         with contextlib.ExitStack() as stack:
 
             def watch(owner: Any, name: str, phase: str | None, seen: Callable[..., None]) -> None:
@@ -140,8 +140,12 @@ class Watch:
     def _field_found(self, found: Field, *_: object) -> None:
         self.field = found
 
-    def _model_found(self, found: object, *_: object) -> None:
-        self.estimated = found
+    def _model_found(self, potentials: Any, *_: object) -> None:
+        mbi = backend()
+        oracle = mbi.marginal_oracles.default_oracle(potentials.cliques, potentials.domain)
+        self.estimated = mbi.MarkovRandomField(
+            potentials=potentials, marginals=oracle(potentials, 1.0), total=1.0
+        )
 
 
 def people(size: Size) -> Transitions:

@@ -13,19 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.core.progress import Progress, silent
+from distributed_privrl.marginals.descent import EVALUATIONS, descent
+from distributed_privrl.marginals.estimation_backend import backend
 from distributed_privrl.marginals.tables import Clique
 
 ESTIMATING = "estimating the model"
 """Of released counts: what the progress bar is called."""
 _FLOOR = 1e-4
 """Part of an even share that a cell has at least where estimation starts."""
-_ITERATIONS, _LAST = 1000, 4000
-"""At most, between choices and of the model that rows are drawn from.
-
-Cells of few rows come last: of those who see a doctor most often half go on to, and after 1,000
-iterations a seventh did.
+_ITERATIONS, _LAST = 400, 1500
+"""At most, between choices and of the model that rows are drawn from: cells of few rows come last.
 """
-_TOLERANCE = 1e-6
+_TOLERANCE, _PATIENCE = 1e-6, 4
+"""Part of the loss that mbi's blocks of 50 evaluations must find, and how often they may not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,10 +146,8 @@ def estimated(
     Mirror descent starts from the measured counts as a chain of conditionals, which is the answer
     already where cliques make a tree.
 
-    Reference: McKenna, Sheldon and Miklau 2019, algorithm 1 (mirror descent), by mbi.
+    Reference: McKenna, Sheldon and Miklau 2019, algorithm 1 (mirror descent); see `descent`.
     """
-    from distributed_privrl.marginals.estimation_backend import backend
-
     mbi = backend()
     domain = mbi.Domain([str(i) for i in range(len(sizes))], list(sizes))
     measurements = []
@@ -183,19 +181,20 @@ def estimated(
     blocks = itertools.count(mbi.estimation.CALLBACK_EVERY, mbi.estimation.CALLBACK_EVERY)
     most = _LAST if last else _ITERATIONS
     progress(ESTIMATING, 0, most)
-    found = mbi.estimation.MirrorDescent().estimate(
+    found = descent().estimate(
         domain,
         measurements,
         known_total=total / unit,
-        iters=most,
+        iters=EVALUATIONS * most,
         tol=_TOLERANCE,
-        callback_fn=lambda _: progress(ESTIMATING, min(next(blocks), most), most),
+        patience=_PATIENCE,
+        callback_fn=lambda _: progress(ESTIMATING, min(next(blocks) // EVALUATIONS, most), most),
         warm_start=mbi.CliqueVector(domain, list(tables), tables),
     )
     progress(ESTIMATING, most, most)
     potentials = {
-        tuple(int(name) for name in clique): np.asarray(found.potentials[clique].values)
-        for clique in found.potentials.cliques
+        tuple(int(name) for name in clique): np.asarray(found[clique].values)
+        for clique in found.cliques
     }
     return Field(tuple(sizes), potentials, hidden=hidden)
 
