@@ -16,7 +16,7 @@ from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.marginals.bins import Bins, found_bins
 from distributed_privrl.marginals.candidates import Candidates
-from distributed_privrl.marginals.cleaning import Released, cleaned
+from distributed_privrl.marginals.cleaning import Released, cleaned, left_after_cleaning
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import StepSource
 from distributed_privrl.marginals.drawer import Drawer
@@ -294,10 +294,7 @@ class Belief:
             self._field = Field(sizes, potentials, hidden=hidden)
         else:
             deviation = _TRUST * self._joint_deviation
-            counted = [
-                Measured(one.clique, self._agreed(one), one.deviation, bins.lines(one.count))
-                for one in self._latest.values()
-            ]
+            counted = [self._measured(one) for one in self._latest.values()]
             counted += [
                 Measured(clique, bins.weight_of(clique) * shares, deviation)
                 for clique, shares in public.items()
@@ -389,6 +386,14 @@ class Belief:
                 wanted = np.expand_dims(other.cleaned, others)
                 counts = counts * np.divide(wanted, sums, out=np.zeros_like(sums), where=sums > 0)
         return counts
+
+    def _measured(self, table: ReleasedTable) -> Measured:
+        """Return what an estimate is told of a joint count."""
+        counts, deviation = self._agreed(table), table.deviation
+        if lines := self.bins.lines(table.count):
+            return Measured(table.clique, counts, deviation, lines)
+        left = left_after_cleaning(counts, table.noisy.astype(np.float64), deviation)
+        return Measured(table.clique, counts, left)
 
     @property
     def _cleaned(self) -> dict[Clique, NDArray[np.float64]]:

@@ -32,6 +32,8 @@ _HEAVY = 3.0
 """Deviations by which a cell stands out at least."""
 _TRIALS, _THINNING = 5, 0.5
 """How often each way is tried, and how much noise is added to the version that is cleaned."""
+_EMPTY = 0.2
+"""Deviations below which nothing is left of a cell."""
 
 
 class Rule(Enum):
@@ -87,6 +89,30 @@ class Released:
                 others = tuple(i for i in range(found.ndim) if i != axis)
                 found &= np.expand_dims(margin.masses > 0, others)
         return found
+
+
+def left_after_cleaning(
+    counts: NDArray[np.float64], noisy: NDArray[np.float64], deviation: float
+) -> NDArray[np.float64]:
+    """Return how far each cell of a cleaned count may be off, as a deviation.
+
+    Where nothing is left of a cell, noise alone may have made what was released of it. All such
+    cells together say how much they hold on average: what they add up to, and how far noise may
+    have moved that. The more of them there are, the surer each is empty. If all cells were off
+    alike, an estimate of least squares would make up for what counts of the same columns differ by
+    in empty cells, too.
+
+    Args:
+        counts: cleaned.
+        noisy: the same as they were released.
+        deviation: of the noise that was added to each cell.
+    """
+    empty = counts < _EMPTY * deviation
+    if not empty.any():
+        return np.full(counts.shape, deviation)
+    held = max(float(noisy[empty].mean()), 0.0) / deviation + 1 / math.sqrt(empty.sum())
+    left = 1 / (1 + held**-2)  # variances of a deviation of noise, and of what is held, together
+    return np.asarray(deviation * np.sqrt((counts + left * deviation) / (counts + deviation)))
 
 
 def cleaned(released: Released, random: np.random.Generator) -> NDArray[np.float64]:

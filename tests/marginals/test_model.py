@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from distributed_privrl.marginals.cleaning import left_after_cleaning
 from distributed_privrl.marginals.model import (
     Measured,
     _factorised,
@@ -62,6 +63,33 @@ def test_estimation_starts_from_what_tells_most_of_each_column() -> None:
     np.testing.assert_allclose(shares, np.eye(4) / 4, atol=1e-4)
     found = joint(estimated(sizes, measured, total=total))
     np.testing.assert_allclose(found, exact, atol=2e-3)
+
+
+def test_what_cleaning_emptied_stays_empty_where_counts_disagree() -> None:
+    """A flight's route decides its distance, and counts of distances differ by noise."""
+    route = 100.0 * np.kron(np.eye(3), np.ones((2, 2)))
+    hours = np.outer(route.sum(axis=1) * np.array([0.8, 1.2, 1.1, 0.9, 0.75, 1.25]), [0.5, 0.5])
+    strays = []
+    noisy = route + np.random.default_rng(0).normal(0, 5.0, route.shape)
+    for deviations in (5.0, left_after_cleaning(route, noisy, 5.0)):
+        measured = [Measured((0, 1), route, deviations), Measured((0, 2), hours, 5.0)]
+        shares = joint(estimated((6, 6, 2), measured, total=1200.0, last=True)).sum(axis=2)
+        strays.append(float(shares[route == 0].sum()))
+    assert strays[0] > 0.02
+    assert strays[1] < 0.005
+
+
+def test_the_more_cells_are_empty_the_surer_each_of_them_is() -> None:
+    noise = np.random.default_rng(0).normal(0, 5.0, 400)
+    counts = np.where(np.arange(400) < 10, 300.0, 0.0)
+    many = left_after_cleaning(counts, counts + noise, 5.0)
+    few = left_after_cleaning(counts[:12], counts[:12] + noise[:12], 5.0)
+    assert many[0] == pytest.approx(5.0, abs=0.05)
+    assert many[-1] < 0.6
+    assert 2.0 < few[-1] < 5.0
+    hold = left_after_cleaning(counts, counts + noise + 4.0, 5.0)
+    assert 2.5 < hold[-1] < 5.0, "together they hold something"
+    assert left_after_cleaning(counts[:5], counts[:5], 5.0).tolist() == [5.0] * 5
 
 
 def test_no_line_leads_to_an_atom_or_from_it() -> None:
