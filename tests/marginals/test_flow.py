@@ -290,6 +290,23 @@ def test_states_that_were_counted_otherwise_make_no_change_that_nobody_makes() -
     assert strays[1] < 0.005
 
 
+def test_an_estimate_is_told_which_cells_of_a_count_are_surely_empty() -> None:
+    """Of a count in bins; one in parts is off alike in all of them."""
+    made = counted()
+    one = 5.0 * UNIT_WEIGHT
+    noisy = np.rint(np.random.default_rng(0).normal(0, one, (YEARS, YEARS))).astype(np.int64)
+    full = 200.0 * UNIT_WEIGHT * np.eye(YEARS)
+    bins = ReleasedTable((0, 0), 0, noisy + full.astype(np.int64), one, full)
+    ones = np.ones((YEARS, made._belief.bins.sizes[1]))
+    halves = ReleasedTable((0, 1), 2, np.ones((2, 2), np.int64), one, ones)
+    made._belief.tables = [bins, halves]
+    known = made._belief._measured(bins).deviations
+    assert isinstance(known, np.ndarray)
+    assert known[0, 0] == pytest.approx(one, rel=0.02)
+    assert known[0, 1] < 0.3 * one
+    assert made._belief._measured(halves).deviations == one
+
+
 def test_what_was_counted_has_its_room_first() -> None:
     made = counted()
     known = made._belief.implied
