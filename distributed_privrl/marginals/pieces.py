@@ -20,10 +20,12 @@ from distributed_privrl.marginals.tails import Tail, Weight
 
 SURE = 3.0
 """Deviations of its noise from which a weight is taken as it was released."""
-_BODY = 4.0
+_BODY = 5.0
 """Deviations that the outermost pieces of a column's body weigh; further out lie its tails."""
 _PIECE = 2.0
 """What a further piece costs: squared errors, in logarithms of the number of cells."""
+_OF_BODY = 0.25
+"""Part of that cost which a piece of the body has beside a tail that takes in its cells."""
 _FALSE = 0.01
 """Single values of a column that noise makes stand out, on average, where nobody has them."""
 
@@ -132,7 +134,8 @@ class _Side:
         """Return how many pieces are of the body: all up to one that stands out.
 
         Those outside are a tail. It takes in pieces that stand out, each lighter than `most`, where
-        its fall is nearer to their cells than even pieces are: these would reach too far.
+        its fall is nearer to their cells than even pieces are: these would reach too far. A cell
+        far out in which noise alone is large would be the end of a body that is not there.
 
         Args:
             noisy: ``(C,)``, released weights of all cells.
@@ -152,13 +155,14 @@ class _Side:
         return min(errors, key=errors.__getitem__)
 
     def _error(self, stop: int, noisy: NDArray[np.float64], deviation: float) -> float:
-        """Return the squared error of all cells if the body ends before a piece."""
+        """Return the error of all cells, and the cost of a body, if it ends before a piece."""
         inner, outer = self.line[:stop], self.line[stop:]
         found = [(one.inside, one.spread(_shrunk(one.mass, one.deviation))) for one in inner]
         if outer:
             inside, tail = _tail(outer, inner[::-1], noisy, deviation, falling=self.falling)
             found.append((inside, np.zeros(len(inside)) if tail is None else tail.masses(None)))
-        return sum(float(((noisy[inside] - one) ** 2).sum()) for inside, one in found)
+        cost = _OF_BODY * stop * _cost(len(noisy)) * deviation**2
+        return cost + sum(float(((noisy[inside] - one) ** 2).sum()) for inside, one in found)
 
 
 @dataclass(frozen=True, eq=False)

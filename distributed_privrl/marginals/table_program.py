@@ -42,9 +42,20 @@ EXACT = 0.02 * UNIT_WEIGHT
 """Without privacy, counts are taken to be as exact as this."""
 _DIGEST = "digest"
 _TAGS = 10_000
-_RULES = 6
+_RULES = 7
 """Of what follows from counts: bins, parts, candidates. Another number is another version."""
-_WHOLE: dict[str, Any] = {"threshold": sys.maxsize, "precision": 17, "floatmode": "unique"}
+_WHOLE: dict[str, Any] = {
+    "threshold": sys.maxsize,
+    "precision": 17,
+    "floatmode": "unique",
+    "suppress": False,
+    "linewidth": 75,
+    "sign": "-",
+    "nanstr": "nan",
+    "infstr": "inf",
+    "formatter": None,
+    "legacy": False,
+}
 """Arrays in full, however a program prints its own."""
 
 

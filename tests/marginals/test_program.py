@@ -320,7 +320,8 @@ def test_what_counts_mean_does_not_depend_on_how_arrays_are_printed() -> None:
     """A resume in a program that prints its arrays in another way is the same run."""
     columns = few_columns()
     digests = []
-    for options in ({}, {"precision": 3, "threshold": 5}):
+    others = {"precision": 3, "threshold": 5, "suppress": True, "linewidth": 200, "sign": "+"}
+    for options in ({}, others):
         with np.printoptions(**options):  # type: ignore[arg-type]
             made = program_of(columns, plan_of(columns, epsilon=10.0), Chooses(), rows=2000)
             digests.append(made.tensors()["digest"].tolist())

@@ -128,3 +128,21 @@ def test_a_plateau_at_an_end_stays_even_and_a_fall_goes_on_falling(mirrored: boo
         assert even[90:].mean() < 3
         falling = found(fall, seed)
         assert falling[40:46].mean() > 1.5 * falling[52:58].mean() > 3 * falling[70:80].mean()
+
+
+def test_a_cell_of_noise_far_out_is_not_the_end_of_a_body() -> None:
+    """Of some thousand empty runs of cells one has four deviations of noise, and more."""
+    cells = NumberCells(-60, 1440, 1)
+    random = np.random.default_rng(5)
+    delays = np.append(random.normal(-4, 10, 2600), random.exponential(45, 1400))
+    counts = np.bincount(cells.cells_of(np.clip(np.rint(delays), -60, 1440)), minlength=cells.size)
+    low = cells.edges[0]
+
+    def far(deviations: float, seed: int) -> float:
+        noisy = counts + np.random.default_rng(seed).normal(0, NOISE, cells.size)
+        noisy[low == 600] = deviations * NOISE
+        masses = number_masses(cells, noisy, NOISE, total=Weight(value=4000, deviation=6))
+        return float(masses[low >= 400].sum()) / NOISE
+
+    assert max(far(4.5, seed) for seed in range(10)) < 1
+    assert min(far(7.0, seed) for seed in range(10)) > 6, "so many people are no noise"
