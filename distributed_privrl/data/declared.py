@@ -115,6 +115,9 @@ class ColumnKind(StrictModel):
 AT_MOST: Any = Field(
     default=None, description="of an observation: another column of it, which it is never above"
 )
+RISING: Any = Field(
+    default=False, description="of an observation: it never falls within a trajectory"
+)
 
 
 class NumberKind(ColumnKind):
@@ -128,6 +131,7 @@ class NumberKind(ColumnKind):
         default=False, description="exports round it to a whole number, and write it as one"
     )
     at_most: str | None = AT_MOST
+    rising: bool = RISING
 
 
 class CategoryKind(ColumnKind):
@@ -174,6 +178,7 @@ class DateKind(ColumnKind):
     origin: datetime.date | datetime.datetime = datetime.date(1970, 1, 1)
     missing: Literal["null_row", "refuse", "indicator"] = "null_row"
     at_most: str | None = AT_MOST
+    rising: bool = RISING
 
     @property
     def origin_time(self) -> datetime.datetime:
@@ -256,21 +261,25 @@ class DeclaredTable(StrictModel):
         return {name: found for name, found in places.items() if self.kind(name).lasting}
 
     def rising(self, *, held: bool) -> tuple[int, ...]:
-        """Return the place of the observation's number by which rows are ordered, if it has it.
+        """Return the places of the observation's numbers that never fall within a trajectory.
 
-        It never falls within a trajectory. Where the table names next observations, these may be
-        anything.
+        They are those that are declared to rise, and the one by which rows are ordered. Where the
+        table names next observations, the latter may be anything after a step.
 
         Args:
             held: as in `lasting`.
         """
-        order, kind = self.columns.order, self.kind(self.columns.order or "")
+        ordered = None if self.columns.following else self.columns.order
+        return tuple(
+            found.start
+            for name, found in self._places(held=held).items()
+            if rises(self.kind(name)) or (name == ordered and _may_rise(self.kind(name)))
+        )
+
+    def rising_by_name(self, *, held: bool) -> dict[str, range]:
+        """Return the places of those that are declared to rise, by the name of each column."""
         places = self._places(held=held)
-        if order not in places or self.columns.following:
-            return ()
-        if isinstance(kind, LabelledKind) or kind.missing == "indicator":
-            return ()
-        return (places[order].start,)
+        return {name: found for name, found in places.items() if rises(self.kind(name))}
 
     def _places(self, *, held: bool) -> dict[str, range]:
         """Return where each column of the observation is in it, by its name."""
@@ -319,6 +328,8 @@ def _misfit(name: str, kind: AnyKind, columns: ColumnsSchema) -> str | None:
         )
     if kind.lasting and not columns.has_successors:
         return "is lasting, and nothing follows a row: leave it out"
+    if rises(kind) and (problem := _no_rise(name, kind, columns)):
+        return f"is rising, {problem}"
     if name in (*columns.of("observation"), *columns.of("action")):
         return None
     if name in columns.of("reward"):
@@ -335,6 +346,34 @@ def _misfit(name: str, kind: AnyKind, columns: ColumnsSchema) -> str | None:
         return "is a next observation, of the kind of its observation: declare that"
     else:
         return "is no observation, action, reward or end: remove it"
+    return None
+
+
+def rises(kind: AnyKind) -> bool:
+    """Say whether a column of a kind is declared never to fall within a trajectory."""
+    return isinstance(kind, NumberKind | DateKind) and kind.rising
+
+
+def _may_rise(kind: AnyKind) -> bool:
+    return isinstance(kind, NumberKind | DateKind) and kind.missing != "indicator"
+
+
+def _no_rise(name: str, kind: AnyKind, columns: ColumnsSchema) -> str | None:
+    """Return why a column cannot rise, with what to do; None: it can."""
+    if name not in columns.of("observation"):
+        return (
+            "which only a column of the observation can be: name it under observation, or leave"
+            " rising out"
+        )
+    if not columns.has_successors:
+        return "and nothing follows a row: leave rising out"
+    if kind.lasting:
+        return "and lasting, so that it never changes: leave rising out"
+    if not _may_rise(kind):
+        return (
+            "and may be missing: nobody knows whether it falls across a gap; leave rising or"
+            " missing: indicator out"
+        )
     return None
 
 
@@ -368,6 +407,11 @@ def _disorder(name: str, kinds: Mapping[str, AnyKind], columns: ColumnsSchema) -
         )
     if kind.lasting and not other.lasting:
         return f"is lasting, and has at_most: {limit}, which is not: it would change with that"
+    if rises(kind) and not (rises(other) or other.lasting):
+        return (
+            f"is rising, and has at_most: {limit}, which may fall: it would fall with that; declare"
+            f" {limit} as rising or lasting, too, or leave one of both out"
+        )
     seen = [name]
     while limit is not None:
         if limit in seen:

@@ -137,8 +137,9 @@ def _import(
         for frame in source.frames
     )
     held = isinstance(spaces["observation_space"], Box)
-    facts = declared.lasting_by_name(held=held), declared.orders(held=held)
-    _check_orders(facts[1], spaces["observation_space"], source.name)
+    orders = declared.orders(held=held)
+    facts = declared.lasting_by_name(held=held), declared.rising_by_name(held=held), orders
+    _check_orders(orders, spaces["observation_space"], source.name)
     if schema.has_trajectories:
         rows = _Rows.of(tables, declared, source.name)
         trajectories = _trajectories(rows, declared, findings, source.name)
@@ -186,6 +187,7 @@ def _noted(
     whole: RowsT,
     rows: Transitions,
     stays: Mapping[str, Sequence[int]],
+    rises: Mapping[str, Sequence[int]],
     orders: Mapping[str, Order],
     findings: Findings,
 ) -> RowsT:
@@ -195,6 +197,7 @@ def _noted(
         whole: what was read.
         rows: the same as rows.
         stays: places of lasting columns, by their name.
+        rises: places of those that never fall, by their name.
         orders: places of columns that are never above others, by their name.
         findings: is told.
     """
@@ -206,6 +209,16 @@ def _noted(
             f"{name}: changes, and is declared to be lasting",
             "released trajectories keep their first value",
             (before != after).any(axis=1),
+            rows.unit_ids,
+        )
+    for name, places in rises.items():
+        before, after = (
+            part[:, list(places)] for part in (rows.observations, rows.next_observations)
+        )
+        findings.add(
+            f"{name}: falls, and is declared to be rising",
+            "released numbers stay where they would fall",
+            np.any(after < before, axis=1),
             rows.unit_ids,
         )
     for name, order in orders.items():

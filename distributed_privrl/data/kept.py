@@ -56,41 +56,74 @@ def in_order(observations: NDArray[Any], orders: Sequence[Order]) -> NDArray[Any
     return lowered
 
 
-def kept_in_rows(
-    rows: Transitions, lasting: Sequence[int], orders: Sequence[Order] = ()
-) -> Transitions:
-    """Return rows whose next observations have the lasting numbers of the observations, in order.
+class Kept(NamedTuple):
+    """Places of an observation's numbers that do as their owner declares."""
+
+    lasting: Sequence[int] = ()
+    """They stay for a whole trajectory."""
+    rising: Sequence[int] = ()
+    """They never fall within a trajectory."""
+    orders: Sequence[Order] = ()
+    """Those of a number's limit before those of the number. What lasts has limits that last, and
+    what rises has limits that rise or last.
+    """
+
+
+def kept_in_rows(rows: Transitions, kept: Kept) -> Transitions:
+    """Return rows that do as is declared.
+
+    Next observations have the lasting numbers of the observations, and rising ones that are not
+    below theirs.
 
     Args:
         rows: N of them, of observations ``(N, O)``.
-        lasting: places of numbers.
-        orders: of observations and next observations; a lasting number's limit lasts, too.
+        kept: what is declared.
     """
-    if not (lasting or orders):
+    if not any(kept):
         return rows
-    following, places = rows.next_observations.copy(), list(lasting)
-    following[:, places] = rows.observations[:, places]
+    following, stays, rising = rows.next_observations.copy(), list(kept.lasting), list(kept.rising)
+    following[:, stays] = rows.observations[:, stays]
+    following[:, rising] = np.maximum(following[:, rising], rows.observations[:, rising])
     return replace(
         rows,
-        observations=in_order(rows.observations, orders),
-        next_observations=in_order(following, orders),
+        observations=in_order(rows.observations, kept.orders),
+        next_observations=in_order(following, kept.orders),
     )
 
 
-def kept_in_trajectories(
-    trajectories: Trajectories, lasting: Sequence[int], orders: Sequence[Order] = ()
-) -> Trajectories:
-    """Return trajectories whose observations have the lasting numbers of the first, in order.
+def kept_in_trajectories(trajectories: Trajectories, kept: Kept) -> Trajectories:
+    """Return trajectories that do as is declared.
+
+    Observations have the lasting numbers of the first one, and rising ones that are the largest so
+    far.
 
     Args:
         trajectories: K of them, of observations ``(.., O)``.
-        lasting: places of numbers.
-        orders: of each observation; a lasting number's limit lasts, too.
+        kept: what is declared.
     """
-    if not (lasting or orders):
+    if not any(kept):
         return trajectories
-    observations, places = trajectories.observations.copy(), list(lasting)
+    observations, stays = trajectories.observations.copy(), list(kept.lasting)
     lengths = trajectories.lengths + 1
     first = trajectories.offsets[:-1] + np.arange(len(trajectories))
-    observations[:, places] = np.repeat(observations[first][:, places], lengths, axis=0)
-    return replace(trajectories, observations=in_order(observations, orders))
+    observations[:, stays] = np.repeat(observations[first][:, stays], lengths, axis=0)
+    for place in kept.rising:
+        observations[:, place] = largest_so_far(observations[:, place], lengths)
+    return replace(trajectories, observations=in_order(observations, kept.orders))
+
+
+def largest_so_far(numbers: NDArray[Any], lengths: NDArray[np.int64]) -> NDArray[Any]:
+    """Return the largest number up to each one, within each trajectory.
+
+    Args:
+        numbers: ``(N,)``, those of one trajectory after those of the other.
+        lengths: ``(K,)`` how many each of them has, N in all.
+
+    Example:
+        >>> largest_so_far(np.array([1.0, 3.0, 2.0, 0.0, 1.0]), np.array([3, 2]))
+        array([1., 3., 3., 0., 1.])
+    """
+    values, ranks = np.unique(numbers, return_inverse=True)
+    base = np.repeat(np.arange(len(lengths)) * len(values), lengths)  # above all ranks before
+    largest: NDArray[Any] = values[np.maximum.accumulate(ranks + base) - base]
+    return largest

@@ -14,7 +14,7 @@ from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors
 from distributed_privrl.core.sensitive import Purpose, Sensitive
 from distributed_privrl.data.declared import DeclaredTable
-from distributed_privrl.data.kept import Order
+from distributed_privrl.data.kept import Kept, Order
 from distributed_privrl.data.spaces import Space, space_from_json, space_to_json, supported_space
 
 FILE_NAME = "metadata.json"
@@ -117,7 +117,7 @@ class DatasetInfo:
 
     @property
     def rising(self) -> tuple[int, ...]:
-        """Places of the observation's numbers by which rows are ordered, which never fall."""
+        """Places of the observation's numbers that never fall: declared, or what sorts the rows."""
         if self.declared is None or not self.has_successors or not self.observation_space.shape:
             return ()
         held = isinstance(self.observation_space, gymnasium.spaces.Box)
@@ -131,6 +131,11 @@ class DatasetInfo:
             return ()
         held = isinstance(space, gymnasium.spaces.Box)
         return tuple(self.declared.orders(held=held).values())
+
+    @property
+    def kept(self) -> Kept:
+        """What the rows of any release do, as declared."""
+        return Kept(lasting=self.lasting, rising=self.rising, orders=self.orders)
 
     @property
     def has_action(self) -> bool:

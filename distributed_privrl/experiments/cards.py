@@ -11,7 +11,7 @@ import yaml
 
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.sensitive import Purpose
-from distributed_privrl.data.declared import AnyKind, DateKind, LabelledKind, limit_of
+from distributed_privrl.data.declared import AnyKind, DateKind, LabelledKind, limit_of, rises
 from distributed_privrl.data.labels import column_labels, shown_columns
 from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.metadata import DatasetInfo
@@ -295,7 +295,8 @@ def _kind_in_words(kind: AnyKind) -> str:
     gaps = ", or missing" if kind.missing in ("own", "indicator") else ""
     limit = limit_of(kind)
     below = "" if limit is None else f", never above `{_plain(limit)}`"
-    return f"{words}{below}{gaps}{', which a person keeps' if kind.lasting else ''}"
+    rising = ", which never falls" if rises(kind) else ""
+    return f"{words}{below}{rising}{gaps}{', which a person keeps' if kind.lasting else ''}"
 
 
 def _roles(info: DatasetInfo) -> list[str]:

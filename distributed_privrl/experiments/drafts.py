@@ -345,7 +345,10 @@ def _kinds(draft: Draft) -> list[str]:
             "  # that of a plan, is better declared as a category",
         ]
     if draft.trajectory is not None:
-        lines.append("  # add lasting: true to what a person keeps, such as sex or year of birth")
+        lines += [
+            "  # add lasting: true to what a person keeps, such as sex or year of birth, and",
+            "  # rising: true to a number that never falls, such as an age or years of experience",
+        ]
     return ["kinds:", *lines] if declared else ["# kinds:", *lines]
 
 

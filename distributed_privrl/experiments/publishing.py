@@ -163,17 +163,17 @@ class DatasetPublisher:
         if self.public:
             about["metadata"] |= {PUBLIC_KEY: True}
         # Declared facts, of rows of any method: post-processing.
-        declared = info.lasting, info.orders
+        kept = info.kept
         if isinstance(release, SyntheticTransitions):
             self.store.write_transitions(
                 self.name,
-                (kept_in_rows(chunk, *declared) for chunk in release.chunks()),
+                (kept_in_rows(chunk, kept) for chunk in release.chunks()),
                 layout=self.layout,
                 has_successors=info.has_successors,
                 **about,
             )
             return
-        chunks = (kept_in_trajectories(chunk, *declared) for chunk in release.chunks())
+        chunks = (kept_in_trajectories(chunk, kept) for chunk in release.chunks())
         self.store.write_trajectories(self.name, chunks, **about)
         self.store.update_metadata(self.name, release.facts())
 

@@ -26,7 +26,7 @@ from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds, bounds_from_environment, bounds_from_public
 from distributed_privrl.data.declared import DeclaredTable, LabelledKind
-from distributed_privrl.data.kept import kept_in_rows, kept_in_trajectories
+from distributed_privrl.data.kept import Kept, kept_in_rows, kept_in_trajectories
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.named_rows import CATEGORY
 from distributed_privrl.data.store import DatasetStore
@@ -204,18 +204,18 @@ def _invent(
         "unit_column": None if unit in (TRANSITION, TRAJECTORY) else unit,
         "declared": None if about is None else about.declared,
     }
-    declared = ((), ()) if about is None else (about.lasting, about.orders)
+    kept = Kept() if about is None else about.kept
     if whole:
         store.write_trajectories(
             dataset,
-            (kept_in_trajectories(one, *declared) for one in made.trajectories(random)),
+            (kept_in_trajectories(one, kept) for one in made.trajectories(random)),
             layout="packed",
             **settings,
         )
         return
     store.write_transitions(
         dataset,
-        (kept_in_rows(one, *declared) for one in made.transitions(random)),
+        (kept_in_rows(one, kept) for one in made.transitions(random)),
         layout="transitions",
         has_successors=bool(columns.of("next_observation")),
         **settings,

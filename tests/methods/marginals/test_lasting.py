@@ -11,7 +11,7 @@ from distributed_privrl.core.config import validate
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.importing import from_table
-from distributed_privrl.data.kept import kept_in_rows, kept_in_trajectories
+from distributed_privrl.data.kept import Kept, kept_in_rows, kept_in_trajectories
 from distributed_privrl.data.schema import ImportSchema
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
@@ -171,15 +171,15 @@ def test_numbers_are_kept_row_by_row_and_trajectory_by_trajectory() -> None:
         offsets=np.array([0, 3, 8]),
         unit_ids=np.arange(2),
     )
-    kept = kept_in_trajectories(made, [1])
+    kept = kept_in_trajectories(made, Kept(lasting=[1]))
     assert kept.observations[:, 1].tolist() == [1.0] * 4 + [9.0] * 6
     np.testing.assert_array_equal(kept.observations[:, 0], made.observations[:, 0])
     rows = made.transitions("trajectory")
-    following = kept_in_rows(rows, [0]).next_observations
+    following = kept_in_rows(rows, Kept(lasting=[0])).next_observations
     np.testing.assert_array_equal(following[:, 0], rows.observations[:, 0])
     np.testing.assert_array_equal(following[:, 1], rows.next_observations[:, 1])
-    assert kept_in_rows(rows, ()) is rows
-    assert kept_in_trajectories(made, ()) is made
+    assert kept_in_rows(rows, Kept()) is rows
+    assert kept_in_trajectories(made, Kept()) is made
 
 
 def test_a_rehearsal_counts_once_what_stays(
