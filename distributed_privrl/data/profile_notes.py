@@ -52,6 +52,7 @@ def owner_notes(
             " otherwise (missing); in a CSV file NA, None and the like are no values, unless kinds"
             " declare them"
         )
+        yield from _gaps_together(columns.values())
     for name, one in columns.items():
         gaps = int(one.missing.sum())
         noted = [f"{one.values:,} {'value' if one.values == 1 else 'values'}"]
@@ -63,9 +64,9 @@ def owner_notes(
         yield f"rows of one {name}: {_lengths(columns[name])}"
     if trajectory is not None:
         yield (
-            f"{columns[trajectory].values:,} rows are the last of their {trajectory}: those that"
-            " neither terminate nor have a next observation lose their action and reward, if they"
-            " have any, which terminated: last prevents"
+            f"{columns[trajectory].values:,} rows are the last of their {trajectory}: terminated:"
+            " last keeps them whole; else those that neither terminate nor have a next observation"
+            " lose their action and reward, if there are any"
         )
     if (
         trajectory is not None
@@ -76,6 +77,17 @@ def owner_notes(
         yield f"{alike:,} rows have the {order} of another row of their {trajectory}"
     if trajectory is None and not on_their_own:
         yield from _joint_ids(columns, ids)
+
+
+def _gaps_together(columns: Iterable[ProfiledColumn]) -> Iterator[str]:
+    """Yield how many rows have a gap in any of several columns: the one with most tells less."""
+    gaps = [one.missing for one in columns if one.missing.any()]
+    if len(gaps) > 1:
+        rows = np.any(gaps, axis=0)
+        yield (
+            f"{int(rows.sum()):,} of {len(rows):,} rows have no value in one column or another:"
+            " columns that stay as they are drafted, and are not left out, make null rows of them"
+        )
 
 
 def _doubts(column: ProfiledColumn) -> Iterator[str]:

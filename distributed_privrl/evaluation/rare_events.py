@@ -12,7 +12,9 @@ from distributed_privrl.evaluation.followers import Problem
 from distributed_privrl.evaluation.judged import Judged
 
 RARE_EVENT = 0.05
-"""Share of the real rows below which a value is a rare event."""
+"""Share of the real rows below which what else is there beside a value is looked at."""
+SELDOM = 0.15
+"""Share of the real rows below which a value may vanish, and its column's distance is not red."""
 _TAIL = 0.01
 EVENT_ROWS, EVENT_UNITS = 30, 10
 """Rows, and units, that a rare event must have to decide of anything."""
@@ -50,7 +52,7 @@ def rare_events(
         names: of the columns.
     """
     found = []
-    for name, (happens, column) in _counted(whole, names).items():
+    for name, (happens, column) in _counted(whole, names, below=SELDOM).items():
         share = float(happens(whole.frame).mean())
         own = [float(happens(half.frame).mean()) for pair in splits for half in pair]
         theirs = float(happens(made.frame).mean())
@@ -96,7 +98,7 @@ def rates_among_rare(
         for part in (whole, made, *halves)
     ]
     found = []
-    for event, (happens, column) in _counted(whole, names).items():
+    for event, (happens, column) in _counted(whole, names, below=RARE_EVENT).items():
         there = [happens(part.frame) for part in (whole, made, *halves)]
         both = zip((whole, made), there, strict=False)
         if min(len(np.unique(part.units[rows])) for part, rows in both) < RATE_UNITS:
@@ -150,13 +152,13 @@ def _text(value: object) -> str:
 _Event = Callable[[pd.DataFrame], NDArray[np.bool_]]
 
 
-def _counted(whole: Rows, names: Sequence[str]) -> dict[str, tuple[_Event, str]]:
+def _counted(whole: Rows, names: Sequence[str], *, below: float) -> dict[str, tuple[_Event, str]]:
     """Return the rare events that enough rows and units have, and the column of each."""
     found = {}
     for name, (happens, column) in _rare(whole.frame, names).items():
         rows = happens(whole.frame)
         enough = rows.sum() >= EVENT_ROWS and len(np.unique(whole.units[rows])) >= EVENT_UNITS
-        if enough and rows.mean() < RARE_EVENT:
+        if enough and rows.mean() < below:
             found[name] = happens, column
     return found
 

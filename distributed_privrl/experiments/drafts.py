@@ -440,6 +440,7 @@ def _config(draft: Draft, bounds: Path) -> list[str]:
             "  sampling:",
             "    max_length:  # steps of a synthetic trajectory at most",
         ]
+    lines += _asked(draft)
     counted = "rows" if draft.trajectory is None else "trajectories"
     return [
         *lines,
@@ -448,6 +449,20 @@ def _config(draft: Draft, bounds: Path) -> list[str]:
         f"  size:  # synthetic {counted}, as many as you like",
         "runtime:",
         "  executor: local  # one process here; ray: processes of Ray, here or on a cluster",
+    ]
+
+
+def _asked(draft: Draft) -> list[str]:
+    """Return how columns are named that are to be counted together, for the owner to fill in."""
+    named = "together: [[A, B]]"
+    if draft.trajectory is not None:
+        return [
+            "  # If the release is for some relations, name their columns, and they are counted:",
+            f"  # {named}  # next A is what A becomes, end whether a row is the last",
+        ]
+    return [
+        "# If the release is for some relations, name their columns, and they are counted:",
+        f"# training: {{{named}}}",
     ]
 
 

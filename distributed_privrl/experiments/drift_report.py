@@ -44,13 +44,14 @@ def drift_verdict(drift: Drift, info: DatasetInfo) -> str:
     found = drifting_columns(drift, info)
     if not found:
         return ""
-    named = ", ".join(f"{name} ({share:.2f})" for name, share in list(found.items())[:_NAMED])
+    named = ", ".join(f"{name} ({share:.0%})" for name, share in list(found.items())[:_NAMED])
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return (
-        f" STEPS DRIFT: all steps together lie elsewhere than the rows that were counted, in"
-        f" {named}{more}; a share of all steps is in brackets. The noise has left too little of how"
-        " a step leads to the next one: declare columns that a person keeps as lasting, take fewer"
-        " columns or more of epsilon, or method marginals, if rows that stand alone are enough."
+        f" STEPS DRIFT: trajectories leave what was counted, in {named}{more}: that share of all"
+        " steps lies where the counts do not have it. The noise has left too little of how a step"
+        " leads to the next one. Another run, of other people or for more of their budget, keeps"
+        " more with columns that are declared lasting, with fewer columns, or with more of epsilon;"
+        " method marginals does, if rows that stand alone are enough."
     )
 
 

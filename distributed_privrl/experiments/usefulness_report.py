@@ -22,7 +22,7 @@ from distributed_privrl.evaluation.problems import (
     TAUGHT_KEPT,
     TELLING_AREA,
 )
-from distributed_privrl.evaluation.rare_events import EVENT_FACTOR, FAR_RATE, RARE_EVENT
+from distributed_privrl.evaluation.rare_events import EVENT_FACTOR, FAR_RATE, RARE_EVENT, SELDOM
 from distributed_privrl.evaluation.relations import (
     CLEARLY,
     FAR_PAIR,
@@ -242,10 +242,10 @@ def _profiles(found: Usefulness) -> Section:
 def _events(found: Usefulness) -> Section:
     return Section(
         title="Rare events",
-        explanation=f"Values that fewer than {RARE_EVENT:.0%} of the real rows have, but enough of"
-        " them to count. The figure is the share of the synthetic rows, beside it that of the real"
-        " ones; of columns of two values, the share among the rows of such a rare value."
-        + _by(found),
+        explanation=f"Values that fewer than {SELDOM:.0%} of the real rows have, but enough of them"
+        " to count. The figure is the share of the synthetic rows, beside it that of the real ones;"
+        f" of columns of two values, the share among the rows of a value that fewer than"
+        f" {RARE_EVENT:.0%} have." + _by(found),
         metrics=[
             Metric(name=one.name, value=one.value, reference=one.reference)
             for one in (*found.events[:SHOWN], *found.rates[:SHOWN])

@@ -268,3 +268,22 @@ def test_dates_whose_year_is_last_are_no_ids_and_the_owner_is_told() -> None:
         assert found["admitted"].kind == "unclear date"
         assert "admitted" not in found.units
         assert any("write them as 2024-05-31" in line for line in opened(found.found))
+
+
+def test_rows_with_a_gap_anywhere_are_counted_once() -> None:
+    """Each column's gaps are few; together they may be most of the rows."""
+
+    def told(**columns: list[float | None]) -> list[str]:
+        found = opened(profile(pd.DataFrame(columns), Roles()).found)
+        return [line for line in found if "one column or another" in line]
+
+    hits, walks, runs = [1.0, None, 3.5, 4.5], [None, None, 3.5, 4.5], [1.0, 2.0, 3.5, 4.5]
+    (line,) = told(hits=hits, walks=walks, runs=runs)
+    assert line.startswith("2 of 4 rows have no value in one column or another: ")
+    assert not told(hits=hits, runs=runs), "its own line says so"
+
+
+def test_the_owner_is_told_what_keeps_last_rows_whole(tmp_path: Path) -> None:
+    found = opened(real("plm/Produc", tmp_path).found)
+    (line,) = [line for line in found if "are the last of their state" in line]
+    assert line.startswith("48 rows are the last of their state: terminated: last keeps them whole")

@@ -133,6 +133,25 @@ def test_a_lost_column_a_lost_event_and_lost_time_are_named() -> None:
     assert any(text.startswith("learning next ward from state and") for text in problems)
 
 
+@pytest.mark.usefixtures("nothing_learned")
+def test_what_one_in_twelve_has_does_not_vanish_unseen() -> None:
+    """Its column is off by as little as 8 %, and it was too frequent to be judged by itself."""
+
+    def with_gaps(rows: Rows, share: float) -> Rows:
+        gaps = np.random.default_rng(4).random(len(rows)) < share
+        return with_columns(rows, gap=names(*np.where(gaps, "yes", "no")))
+
+    def judged_gaps(share: float) -> list[str]:
+        real, made = with_gaps(REAL, 0.08), with_gaps(clinic(400, 1), share)
+        state = (*REAL.state, "gap")
+        real, made = (dataclasses.replace(rows, state=state) for rows in (real, made))
+        return [text for text in problems_of(judged(real, made)) if "gap" in text]
+
+    (line,) = judged_gaps(0.001)
+    assert line.startswith("how often gap is yes: 0.")
+    assert not judged_gaps(0.08)
+
+
 def test_the_worst_of_each_check_comes_before_the_second_of_any() -> None:
     """All columns came first, then all pairs; rules stood below thirty lines."""
     made = shuffled(clinic(400, 1), "gain", "next ward", "next age")

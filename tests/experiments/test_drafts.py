@@ -104,6 +104,10 @@ def test_a_draft_that_is_filled_in_is_imported_and_planned(tmp_path: Path) -> No
     assert config.runtime.executor == "local"
     assert "columns" in plan_run(config, store).facts()
     assert read_yaml(tmp_path / "bounds.yaml")["observation"]["step"] == [0, 1]
+    path = tmp_path / "config.yaml"
+    named = path.read_text().replace("  # together: [[A, B]]", "  together: [[dose, gain]]")
+    path.write_text(named)
+    assert load_config(path).training.together == (("dose", "gain"),)  # type: ignore[attr-defined]
 
 
 def test_rows_on_their_own_are_a_table_of_people() -> None:
@@ -115,6 +119,7 @@ def test_rows_on_their_own_are_a_table_of_people() -> None:
     assert "next_observation: none" in files["schema.yaml"]
     assert "rows_per_unit" not in files["config.yaml"]
     assert "max_length" not in files["config.yaml"]
+    assert "\n# training: {together: [[A, B]]}\n" in files["config.yaml"]
     unknown = draft_of(frame, Roles(trajectory="none"))
     with pytest.raises(ConfigError, match=r"data\.unit \(line 9\)"):
         parse_yaml(unknown.files(FOLDER)["config.yaml"], source="config.yaml")

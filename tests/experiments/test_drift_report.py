@@ -30,8 +30,8 @@ def test_what_lies_elsewhere_beyond_chance_is_named_the_worst_first(info: Any) -
     found = drift(observation_0=0.15, observation_1=DRIFTS, action=0.3)
     said = drift_verdict(found, info)
     assert "STEPS DRIFT" in said
-    assert said.index("(0.30)") < said.index("(0.15)")
-    assert f"({DRIFTS:.2f})" not in said
+    assert said.index("(30%)") < said.index("(15%)")
+    assert f"({DRIFTS:.0%})" not in said
     metrics = drift_metrics(Sourced.private(found), info)
     assert [one.value for one in metrics] == [0.3, 0.3, 0.15]
 
