@@ -1,5 +1,6 @@
 """Sections that compare synthetic with real rows, for private reports alone."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,10 +42,13 @@ def attempted(compute: Callable[[], Found]) -> Found | str:
         StorageError: a disk that is full, or a file that cannot be read.
 
     Privacy: the words may quote rows: they are for ``private/``. An error that ended the command
-    would tell of single rows by its exit code, its line and what was not written.
+    would tell of single rows by its exit code, its line and what was not written. No warning of a
+    library is shown, in a notebook either: whether a number overflows may hang on a single row.
     """
     try:
-        return compute()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return compute()
     except StorageError:
         raise
     except Exception as error:

@@ -211,7 +211,8 @@ def _weighted_rows(
     """Return the rows that count, and the whole numbers that each weighs, exact as float64.
 
     The second number is the weight of the trajectory that ends with the row; elsewhere it is zero.
-    The last is the row's place in its trajectory.
+    The last is the row's place in its trajectory. Of a unit no more rows of a chunk are held than
+    the cap allows: a worker that ran out of memory would tell of one person's rows.
     """
     cells = [np.empty((0, len(spec.columns)), np.int32)]
     values = [np.empty((0, len(spec.columns.valued)), np.int32)]
@@ -219,11 +220,13 @@ def _weighted_rows(
     times = [np.empty(0, np.int64)]
     for steps, ids in spec.source():
         coded = spec.columns.coded(steps)
-        cells.append(coded.cells)
-        values.append(coded.values)
-        valid.append(coded.valid)
-        units.append(ids)
-        times.append(np.zeros(len(ids), np.int64) if steps.times is None else steps.times)
+        first, _, _ = rows_by_unit(ids, spec.max_rows_per_unit)
+        kept = np.sort(first)  # for all chunks together it is done below
+        cells.append(coded.cells[kept])
+        values.append(coded.values[kept])
+        valid.append(coded.valid[kept])
+        units.append(ids[kept])
+        times.append(np.zeros(len(kept), np.int64) if steps.times is None else steps.times[kept])
     order, _, counts = rows_by_unit(np.concatenate(units), spec.max_rows_per_unit)
     of_unit = np.repeat(counts, counts)
     each = UNIT_WEIGHT // np.maximum(of_unit, spec.rows_per_unit)

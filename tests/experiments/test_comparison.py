@@ -14,6 +14,7 @@ from distributed_privrl.evaluation.report import Section
 from distributed_privrl.evaluation.trajectory_score import TrajectoryScoreConfig
 from distributed_privrl.experiments import comparison
 from distributed_privrl.experiments.comparison import (
+    attempted_sections,
     fidelity_section,
     score_trajectories,
     trajectory_section,
@@ -44,6 +45,15 @@ def test_fidelity_shows_coverage_and_neighbours() -> None:
     captions = [figure.caption for figure in same.figures]
     assert captions == ["Each column", "Rows in the plane"]
     assert all(isinstance(figure, PrivateFigure) for figure in same.figures)
+
+
+def test_no_row_is_told_by_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    """What overflows beyond its sum, such as the largest number of float32, warns in numpy."""
+    real = np.random.default_rng(0).normal(size=(400, 3)).astype(np.float32)
+    real[:20, 0] = np.finfo(np.float32).max
+    found = attempted_sections("Fidelity", lambda: [fidelity_section(real, real[20:], NAMES, None)])
+    assert [section.title for section in found]
+    assert not recwarn.list
 
 
 def test_too_few_real_rows_for_coverage_are_told() -> None:

@@ -1,6 +1,8 @@
 """What a worker counts: rows in cells, each with the weight of its unit."""
 
 import pickle
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +192,28 @@ def test_steps_of_trajectories_know_their_time_and_the_action_before(tmp_path: P
 def test_caps_that_leave_no_weight_are_refused(cap: int) -> None:
     with pytest.raises(ConfigError, match="rows_per_unit must lie in"):
         CountSpec(source=Listed(None), columns=few_columns(), rows_per_unit=cap)
+
+
+def test_rows_beyond_the_cap_need_no_memory(tmp_path: Path) -> None:
+    """Whether a worker runs out of memory would tell of one person's rows."""
+    store, others, theirs = DatasetStore(tmp_path), 1000, 400_000
+    owners = np.minimum(np.arange(others + theirs), others)
+    rows = steps_of([ROWS[0]], [0]).select(np.zeros(len(owners), np.int64))
+    rows = replace(rows, unit_ids=owners.astype(np.uint64))
+    settings = {"observation_space": STATE, "action_space": ACTION, "unit_column": "patient"}
+    store.write_transitions("ward/rows-v0", rows, layout="transitions", **settings)
+    del rows
+    (ref,) = shard_refs(store, "ward/rows-v0", count=1, unit="patient")
+    spec = CountSpec(
+        source=StoredTransitions(ref=ref),
+        columns=few_columns(),
+        rows_per_unit=2,
+        max_rows_per_unit=10,
+    )
+    tracemalloc.start()
+    worker = CountWorker(spec)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    first = worker.columns()[0]
+    assert first == others * HALF + 10 * (UNIT_WEIGHT // 10)
+    assert peak < 50 * theirs, "bytes of each row: more are held than those of a chunk"
