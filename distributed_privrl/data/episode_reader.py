@@ -111,6 +111,7 @@ class EpisodeReader:
         *,
         chunk_rows: int,
         keep: Keep | None,
+        most_rows: int | None = None,
     ) -> Iterator[Trajectories]:
         """Yield whole episodes, about ``chunk_rows`` steps at a time.
 
@@ -119,6 +120,7 @@ class EpisodeReader:
             unit_ids: (K,).
             chunk_rows: steps held at a time; a longer episode is held whole.
             keep: chooses among unit ids; episodes of other units are not read.
+            most_rows: of an episode; a longer one is read as far, and marked truncated.
 
         Raises:
             ConfigError: the set holds packed transitions, not trajectories.
@@ -129,14 +131,19 @@ class EpisodeReader:
                 " read it by rows, with unit transition"
             )
         chosen = np.arange(len(lengths)) if keep is None else np.flatnonzero(keep(unit_ids))
-        block = offsets_of(lengths[chosen])[:-1] // chunk_rows
+        taken = lengths if most_rows is None else np.minimum(lengths, most_rows)
+        block = offsets_of(taken[chosen])[:-1] // chunk_rows
         for episodes in np.split(chosen, np.flatnonzero(np.diff(block)) + 1):
             if len(episodes):
-                yield self._whole(episodes, lengths[episodes], unit_ids[episodes])
+                found = self._begun(episodes, taken[episodes], unit_ids[episodes])
+                cut = taken[episodes] < lengths[episodes]
+                found.truncated[(found.offsets[1:] - 1)[cut]] = True
+                yield found
 
-    def _whole(
+    def _begun(
         self, episodes: NDArray[np.int64], lengths: NDArray[np.int64], unit_ids: NDArray[np.uint64]
     ) -> Trajectories:
+        """Read the first steps of each episode, ``(K,)`` of them, and what follows the last."""
         groups = [self._group(i) for i in episodes.tolist()]
         whole = [(group, 0, int(n)) for group, n in zip(groups, lengths, strict=True)]
         return Trajectories(

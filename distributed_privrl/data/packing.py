@@ -1,5 +1,6 @@
 """Trajectories as flat rows, whose flags alone say where each ends, and back, as a stream."""
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -69,26 +70,37 @@ def join_rows(rows: Transitions, lengths: NDArray[np.int64]) -> Trajectories:
     )
 
 
-def unpack_rows(chunks: Iterable[Transitions], dataset: str) -> Iterator[Trajectories]:
+def unpack_rows(
+    chunks: Iterable[Transitions], dataset: str, *, most_rows: int | None = None
+) -> Iterator[Trajectories]:
     """Yield the whole trajectories in chunks of packed rows.
 
     Args:
         chunks: rows of whole trajectories in order, cut anywhere.
         dataset: its id, for the message.
+        most_rows: of a trajectory; a longer one is cut there and marked truncated, and what is left
+            out needs no memory beyond that of a chunk.
 
     Raises:
         StorageError: the last trajectory does not end.
     """
-    open_rows: list[Transitions] = []
+    most = sys.maxsize if most_rows is None else most_rows
+    open_rows: list[Transitions] = []  # of the trajectory that has not ended, `most` of them
     for chunk in chunks:
+        room = most - sum(map(len, open_rows))
         ends = np.flatnonzero(ends_of(chunk))
         if len(ends) == 0:
-            open_rows += [chunk] if len(chunk) else []
+            open_rows += [chunk.select(slice(room))] if len(chunk) and room else []
             continue
-        stop = int(ends[-1]) + 1
-        before = sum(map(len, open_rows))
-        rows = Transitions.concatenate([*open_rows, chunk.select(slice(stop))])
-        open_rows = [chunk.select(slice(stop, None))] if stop < len(chunk) else []
-        yield join_rows(rows, np.diff(ends + before + 1, prepend=0))
+        first, stop = int(ends[0]) + 1, int(ends[-1]) + 1
+        parts = [*open_rows, chunk.select(slice(min(first, room)))]
+        lengths = np.append(sum(map(len, parts)), np.diff(ends))
+        rows = Transitions.concatenate([*parts, chunk.select(slice(first, stop))])
+        if first > room:
+            rows.truncated[lengths[0] - 1] = True
+        after = slice(stop, stop + most if most_rows is not None else None)
+        open_rows = [chunk.select(after)] if stop < len(chunk) else []
+        whole = join_rows(rows, lengths)
+        yield whole.cut(np.minimum(lengths, most)) if (lengths > most).any() else whole
     if open_rows:
         raise StorageError(f"dataset {dataset!r} is damaged (its last trajectory does not end)")

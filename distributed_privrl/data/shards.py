@@ -174,12 +174,17 @@ def _transitions(
     store: DatasetStore, ref: ShardRef, chunk_rows: int, keep: Keep
 ) -> Iterator[Transitions]:
     """Yield the shard's transitions, without those of each unit's first trajectories."""
-    about = {"unit": ref.unit, "chunk_rows": chunk_rows, "keep": keep}
     if not ref.skip_trajectories:
-        yield from store.iter_transitions(ref.dataset, **about)  # type: ignore[arg-type]
+        yield from store.iter_transitions(
+            ref.dataset, unit=ref.unit, chunk_rows=chunk_rows, keep=keep
+        )
         return
     seen: Counter[int] = Counter()
-    for chunk in store.iter_trajectories(ref.dataset, **about):  # type: ignore[arg-type]
+    # Beyond a unit's cap no row counts; the one that a cut would mark is the first of these.
+    most = None if ref.max_rows_per_unit is None else ref.max_rows_per_unit + 1
+    for chunk in store.iter_trajectories(
+        ref.dataset, unit=ref.unit, chunk_rows=chunk_rows, keep=keep, most_rows=most
+    ):
         positions = _positions(chunk.unit_ids)
         positions += [seen[unit] for unit in chunk.unit_ids.tolist()]
         seen.update(chunk.unit_ids.tolist())
@@ -262,7 +267,11 @@ def load_trajectories(
     info = store.info(ref.dataset)
     none = no_trajectories(info.observation_space, info.action_space)
     chunks = store.iter_trajectories(
-        ref.dataset, unit=ref.unit, chunk_rows=chunk_rows, keep=_keep(ref, keep)
+        ref.dataset,
+        unit=ref.unit,
+        chunk_rows=chunk_rows,
+        keep=_keep(ref, keep),
+        most_rows=ref.max_rows_per_unit,
     )
     caps = max_trajectories_per_unit, ref.max_rows_per_unit
     return _first(Trajectories.concatenate([none, *(_first(c, *caps) for c in chunks)]), *caps)

@@ -433,6 +433,7 @@ class DatasetStore:
         unit: str,
         chunk_rows: int = CHUNK_ROWS,
         keep: Keep | None = None,
+        most_rows: int | None = None,
     ) -> Iterator[Trajectories]:
         """Yield a dataset's trajectories in order, whole, about ``chunk_rows`` steps at a time.
 
@@ -442,6 +443,8 @@ class DatasetStore:
                 hash of its value).
             chunk_rows: steps held at a time; a longer trajectory is held whole.
             keep: unit ids (N,) to a mask (N,): trajectories of other units are left out.
+            most_rows: of a trajectory, above zero; a longer one is cut there and marked truncated,
+                and what is left out needs no memory; None: all are read whole.
 
         Raises:
             ConfigError: no such dataset, it holds independent transitions, or it does not know
@@ -456,7 +459,7 @@ class DatasetStore:
             others = " or ".join(filter(None, (TRAJECTORY, info.unit_column)))
             raise ConfigError(f"unit of whole trajectories must be {others}, got {unit!r}")
         _check_chunk_rows(chunk_rows)
-        return self._trajectories(info, unit, chunk_rows, keep)
+        return self._trajectories(info, unit, chunk_rows, keep, most_rows)
 
     def read_trajectories(self, dataset: str) -> Trajectories:
         """Return all trajectories of a dataset, with the unit column's ids or their positions.
@@ -486,15 +489,25 @@ class DatasetStore:
             )
 
     def _trajectories(
-        self, info: DatasetInfo, unit: str, chunk_rows: int, keep: Keep | None
+        self,
+        info: DatasetInfo,
+        unit: str,
+        chunk_rows: int,
+        keep: Keep | None,
+        most_rows: int | None,
     ) -> Iterator[Trajectories]:
         if info.has_table:
-            yield from unpack_rows(self._chunks(info, unit, chunk_rows, keep), info.id)
+            chunks = self._chunks(info, unit, chunk_rows, keep)
+            yield from unpack_rows(chunks, info.id, most_rows=most_rows)
             return
         with _reading(info.id), self._episodes(info) as reader:
             ids = _unit_ids(reader, info.total_trajectories.open(Purpose.STORAGE), unit)
             yield from reader.trajectories(
-                reader.lengths(len(ids)), ids, chunk_rows=chunk_rows, keep=keep
+                reader.lengths(len(ids)),
+                ids,
+                chunk_rows=chunk_rows,
+                keep=keep,
+                most_rows=most_rows,
             )
 
     def _episodes(self, info: DatasetInfo) -> EpisodeReader:

@@ -9,6 +9,7 @@ from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.data.exporting import export
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.packing import pack_rows, unpack_rows
+from distributed_privrl.data.shards import load_trajectories, shard_refs
 from distributed_privrl.data.trajectories import Trajectories, Transitions
 from tests.data.conftest import DISCRETE_SPACES, SPACES, assert_same, random_walk, walk
 from tests.worlds.opened import opened
@@ -195,3 +196,36 @@ def test_many_short_trajectories_are_written_and_read_as_a_stream(store):
     assert total == 10_000
     assert peak < 10 * chunk
     assert sum(path.stat().st_size for path in store.files("a-v0")) < 10_000 * 1_000
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("chunk_rows", [1, 2, 3, 5, 100])
+@pytest.mark.parametrize("most", [1, 2, 3, 6, 100])
+def test_trajectories_are_cut_while_they_are_read(store, layout, chunk_rows, most):
+    """It is the same as to read them whole and to cut them."""
+    written = walk((3, 7, 1, 6, 2))
+    store.write_trajectories("a-v0", written, layout=layout, unit_column="p", **SPACES)
+    for keep in (None, lambda ids: ids != written.unit_ids[1]):
+        whole = joined(store.iter_trajectories("a-v0", unit="p", keep=keep))
+        read = joined(
+            store.iter_trajectories(
+                "a-v0", unit="p", chunk_rows=chunk_rows, keep=keep, most_rows=most
+            )
+        )
+        assert_same(read, whole.cut(np.full(len(whole), most)))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_steps_beyond_the_cap_need_no_memory(store, layout):
+    """Whether a worker runs out of memory would tell of one person's trajectory."""
+    peaks = []
+    for name, steps in (("a-v0", 20_000), ("b-v0", 60_000)):
+        long = random_walk(1, steps)
+        store.write_trajectories(name, long, layout=layout, unit_column="p", **SPACES)
+        (ref,) = shard_refs(store, name, count=1, unit="p", max_rows_per_unit=10)
+        tracemalloc.start()
+        read = load_trajectories(ref, chunk_rows=1000)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert_same(read, long.cut(np.array([10])))
+    assert peaks[1] < 1.2 * peaks[0]

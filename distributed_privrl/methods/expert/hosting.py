@@ -112,7 +112,10 @@ class StoredPool:
         info = store.info(self.dataset)
         parts = [no_trajectories(info.observation_space, info.action_space)]
         for chunk in store.iter_trajectories(
-            self.dataset, unit=str(info.unit_column), keep=lambda ids: np.isin(ids, unit_ids)
+            self.dataset,
+            unit=str(info.unit_column),
+            keep=lambda ids: np.isin(ids, unit_ids),
+            most_rows=self.max_length,
         ):
             wanted = []
             for position, unit in enumerate(chunk.unit_ids.tolist()):

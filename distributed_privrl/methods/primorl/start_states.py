@@ -276,7 +276,7 @@ def _first_observations(data: DataConfig, context: RunContext, width: int) -> ND
     """Return ``(U, O)``, a unit's mean in each row. Private: for `MomentsRelease` alone."""
     sums: dict[int, NDArray[np.float64]] = {}
     counts: dict[int, int] = {}
-    for chunk in context.store.iter_trajectories(data.sensitive, unit=data.unit):
+    for chunk in context.store.iter_trajectories(data.sensitive, unit=data.unit, most_rows=1):
         first = chunk.observations[chunk.offsets[:-1] + np.arange(len(chunk))].astype(np.float64)
         finite = np.isfinite(first).all(axis=1)
         for unit, row in zip(chunk.unit_ids[finite].tolist(), first[finite], strict=True):
