@@ -3,8 +3,8 @@
 from typing import Any
 
 
-def readable(facts: dict[str, Any]) -> dict[str, str]:
-    """Return the lines of a plan, by their names.
+def readable(facts: dict[str, Any]) -> dict[str, str | list[str]]:
+    """Return the line of a plan, or the lines, by their names.
 
     Args:
         facts: as ``planning.plan_facts`` returns them.
@@ -14,7 +14,7 @@ def readable(facts: dict[str, Any]) -> dict[str, str]:
 
     public = ", ".join(facts["public"]) or "none"
     output = facts["output"]
-    lines = {
+    lines: dict[str, str | list[str]] = {
         "method": facts["method"],
         "data": f"{facts['sensitive']} (public: {public})",
         "units": f"{facts['units']:,} (each {unit_in_words(facts['unit'])})",
@@ -45,7 +45,7 @@ def readable(facts: dict[str, Any]) -> dict[str, str]:
         f", {cost:g} for the {name} included" for name, cost in facts["charged_before"].items()
     ]
     if "verdict" in facts:
-        lines["verdict"] = str(Verdict(**facts["verdict"]))
+        lines["verdict"] = Verdict(**facts["verdict"]).clauses()
         if "advice" in facts:
             lines["take"] = _advised(facts)
     return lines | {

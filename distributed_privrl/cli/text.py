@@ -9,15 +9,17 @@ import typer
 from distributed_privrl.core.folders import as_given
 
 
-def show_values(values: Mapping[str, str]) -> None:
-    """Write one line a value, names aligned.
+def show_values(values: Mapping[str, str | Sequence[str]]) -> None:
+    """Write one line a value, or several, names aligned.
 
     Args:
-        values: name to value.
+        values: name to value, or to the lines of one.
     """
     width = max(map(len, values))
     for name, value in values.items():
-        typer.echo(f"{name:<{width}}  {as_given(value)}")
+        lines = [value] if isinstance(value, str) else value
+        for label, line in zip((name, *[""] * (len(lines) - 1)), lines, strict=True):
+            typer.echo(f"{label:<{width}}  {as_given(line)}")
 
 
 def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

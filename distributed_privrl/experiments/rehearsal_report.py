@@ -51,7 +51,9 @@ class Rehearsal:
         """Return all of it for people, a line a figure."""
         cost = "without privacy" if self.epsilon is None else f"at epsilon {self.epsilon:.4g}"
         lines = [f"rehearsed on {self.rows}, {self.units} units, {cost}"]
-        lines += [f"verdict of the plan: {self.verdict}"] * (self.verdict is not None)
+        if self.verdict is not None:
+            first, *others = self.verdict.split("; ")
+            lines += [f"verdict of the plan: {first}", *(f"  {one}" for one in others)]
         by_strength = {"pairs by their association, share that is kept": self.strengths}
         for title, figures in {**self.sections, **by_strength}.items():
             kept = sum(one.kept for one in figures)

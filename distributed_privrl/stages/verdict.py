@@ -43,6 +43,10 @@ class Verdict:
         """Return it as one line."""
         return f"{self.grade}: {self.reason}" + (f"; {self.advice}" if self.advice else "")
 
+    def clauses(self) -> list[str]:
+        """Return it as lines, one a thought."""
+        return str(self).split("; ")
+
     def facts(self) -> dict[str, Any]:
         """Return what ``privrl plan --json`` writes."""
         return {

@@ -145,9 +145,11 @@ def test_a_plan_of_too_little_says_so_and_a_run_of_it_is_refused(table):
     few = ("-o", "data.units=1000", "-o", "privacy.epsilon=0.01")
     shown = table.privrl("plan", table.config, *few)
     assert shown.exit_code == 0, shown.output
-    lines = dict(line.split(None, 1) for line in shown.stdout.splitlines())
-    assert lines["verdict"].startswith("hopeless: nothing survives: of 1000 units, ")
-    assert "raise privacy.epsilon" in lines["verdict"]
+    lines = shown.stdout.splitlines()
+    (first,) = (place for place, line in enumerate(lines) if line.startswith("verdict"))
+    said, indent = lines[first], len("guarantee  ")
+    assert said[indent:].startswith("hopeless: nothing survives: of 1000 units, ")
+    assert lines[first + 1].startswith(" " * indent + "raise privacy.epsilon"), "a line a thought"
     assert facts_of(table, *few)["verdict"]["grade"] == "hopeless"
     budget = ("--epsilon", 1, "--delta", "1e-5", "--unit", "transition")
     made = table.privrl("ledger", "budget", "clinic/table-v0", *budget)
@@ -165,7 +167,7 @@ def test_a_plan_of_too_little_says_so_and_a_run_of_it_is_refused(table):
 
 
 def test_a_plan_of_enough_is_fine(table):
-    lines = table.privrl("plan", table.config).stdout.splitlines()
-    (verdict,) = (line for line in lines if line.startswith("verdict"))
-    assert verdict.split(None, 1)[1].startswith("fine: of 36 pairs of columns ")
+    shown = table.privrl("plan", table.config).stdout
+    verdict = shown.partition("\nverdict ")[2].partition("\ntake ")[0]
+    assert verdict.strip().startswith("fine: of 36 pairs of columns ")
     assert "of 4043 units, " in verdict
