@@ -26,7 +26,7 @@ _PIECE = 2.0
 """What a further piece costs: squared errors, in logarithms of the number of cells."""
 _OF_BODY = 0.25
 """Part of that cost which a piece of the body has beside a tail that takes in its cells."""
-_FALSE = 0.01
+_FALSE = 0.001
 """Single values of a column that noise makes stand out, on average, where nobody has them."""
 
 
@@ -92,9 +92,10 @@ def _body(
 ) -> tuple[int, int]:
     """Return the first piece of a column's body, and that after its last one.
 
-    Pieces between the body and the heaviest single value are no tail.
+    Pieces between the body and the heaviest single value are no tail. Beside a single value alone,
+    which noise may have made, pieces need less: else all of the column would be its tails.
     """
-    found = [i for i, piece in enumerate(pieces) if piece.mass >= _BODY * piece.deviation]
+    found = _standing(pieces, _BODY) or (_standing(pieces, SURE) if len(lone) else [])
     if not found:
         return (0, 0) if len(lone) else (0, len(pieces))
     most = (sum(pieces[i].mass for i in found) + float(noisy[lone].sum())) / 2
@@ -112,6 +113,11 @@ def _body(
         middle - lower.body(noisy, deviation, most),
         middle + upper.body(noisy, deviation, most),
     )
+
+
+def _standing(pieces: Sequence["_Piece"], deviations: float) -> list[int]:
+    """Return the places of pieces that weigh so many deviations of their noise."""
+    return [i for i, piece in enumerate(pieces) if piece.mass >= deviations * piece.deviation]
 
 
 @dataclass(frozen=True)

@@ -146,3 +146,13 @@ def test_a_cell_of_noise_far_out_is_not_the_end_of_a_body() -> None:
 
     assert max(far(4.5, seed) for seed in range(10)) < 1
     assert min(far(7.0, seed) for seed in range(10)) > 6, "so many people are no noise"
+
+
+def test_a_value_that_noise_made_is_not_the_middle_of_a_column_that_noise_hides() -> None:
+    """As years of 595 people came out once: no cell shows anything, and nineteen together do."""
+    cells = NumberCells(0, 55, 1)
+    low = cells.edges[0]
+    noisy = np.select([low < 19, low < 32], [0.85 * NOISE, -0.7 * NOISE], 0.57 * NOISE)
+    noisy[low == 49] = 4.2 * NOISE
+    masses = number_masses(cells, noisy, NOISE, total=Weight(value=23 * NOISE, deviation=5 * NOISE))
+    assert masses[low < 19].sum() > 0.4 * masses.sum()
