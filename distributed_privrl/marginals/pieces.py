@@ -1,7 +1,8 @@
 """The weight of each cell of a number, as far as noisy counts show it.
 
-Weights are those of pieces: runs of cells that are divided only where the noise lets a difference
-be seen. Where the outermost pieces do not stand out, or a falling density is nearer to their cells
+A column's body reaches as far as pieces of it stand out: runs of cells that are divided only where
+the noise lets a difference be seen. Weights in it are means over all divisions (`divisions`). Where
+the outermost pieces do not stand out, or a falling density is nearer to their cells
 than an even one, density falls off as in `tails`, so that ranges far wider than the numbers in them
 do not fill up with noise, and extremes are neither cut off nor made up. All of it is
 post-processing of one noisy release.
@@ -16,16 +17,13 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from distributed_privrl.marginals.cells import NumberCells
+from distributed_privrl.marginals.divisions import SURE, Divisions, cost_of_run, shrunk
 from distributed_privrl.marginals.tails import Tail, Weight
 
-SURE = 3.0
-"""Deviations of its noise from which a weight is taken as it was released."""
 _BODY = 5.0
 """Deviations that the outermost pieces of a column's body weigh; further out lie its tails."""
-_PIECE = 2.0
-"""What a further piece costs: squared errors, in logarithms of the number of cells."""
 _OF_BODY = 0.25
-"""Part of that cost which a piece of the body has beside a tail that takes in its cells."""
+"""Part of a run's cost which a piece of the body has beside a tail that takes in its cells."""
 _FALSE = 0.001
 """Single values of a column that noise makes stand out, on average, where nobody has them."""
 
@@ -49,18 +47,22 @@ def number_masses(
     lone = np.flatnonzero(cells.atoms & (noisy > _stands_out(cells) * deviation))
     masses[lone] = noisy[lone]
     others = np.setdiff1d(np.arange(len(noisy)), lone)
+    heaviest = int(lone[np.argmax(noisy[lone])]) if len(lone) else 0
     pieces = [
         _Piece(cells, inside, float(noisy[inside].sum()), deviation * len(inside) ** 0.5)
-        for inside in _pieces(cells, others, noisy, deviation)
+        for run in _pieces(cells, others, noisy, deviation)
+        for inside in np.split(run, [np.searchsorted(run, heaviest)])  # one on each side of it
+        if len(inside)
     ]
     first, last = _body(pieces, lone, noisy, deviation)
     body = pieces[first:last]
-    for piece in body:
-        masses[piece.inside] = piece.spread(_shrunk(piece.mass, piece.deviation))
     if body:
+        inside = np.concatenate([piece.inside for piece in body])
+        weight = sum(float(shrunk(piece.mass, piece.deviation)) for piece in body)
+        found = _divisions(cells, inside, noisy, deviation).mean()
+        masses[inside] = found * (weight / max(float(found.sum()), 1e-300))
         ends = [(pieces[:first], body), (pieces[last:], body[::-1])]
     else:
-        heaviest = lone[np.argmax(noisy[lone])] if len(lone) else 0
         below = sum(piece.inside[-1] < heaviest for piece in pieces)
         ends = [(pieces[:below], []), (pieces[below:], [])]
     seen = len(lone) + sum(len(piece.inside) for piece in body)
@@ -68,12 +70,12 @@ def number_masses(
     if total is not None:
         noise = math.hypot(deviation * seen**0.5, total.deviation)
         rest = Weight(value=total.value - float(masses.sum()), deviation=noise)
-    found = [
+    tails = [
         _tail(outside, beside, noisy, deviation, falling=falling)
         for (outside, beside), falling in zip(ends, (False, True), strict=True)
         if outside
     ]
-    _fill(masses, found, rest)
+    _fill(masses, tails, rest)
     if not masses.any():  # noise hides all of the column
         return _Piece(cells, np.arange(len(noisy)), 0.0, deviation).spread(deviation)
     return masses
@@ -157,17 +159,19 @@ class _Side:
                 break
         else:
             if self.begun:  # then no piece is needed, and its cost is saved
-                errors[0] = self._error(0, noisy, deviation) - _cost(len(noisy)) * deviation**2
+                errors[0] = (
+                    self._error(0, noisy, deviation) - cost_of_run(len(noisy)) * deviation**2
+                )
         return min(errors, key=errors.__getitem__)
 
     def _error(self, stop: int, noisy: NDArray[np.float64], deviation: float) -> float:
         """Return the error of all cells, and the cost of a body, if it ends before a piece."""
         inner, outer = self.line[:stop], self.line[stop:]
-        found = [(one.inside, one.spread(_shrunk(one.mass, one.deviation))) for one in inner]
+        found = [(one.inside, one.spread(float(shrunk(one.mass, one.deviation)))) for one in inner]
         if outer:
             inside, tail = _tail(outer, inner[::-1], noisy, deviation, falling=self.falling)
             found.append((inside, np.zeros(len(inside)) if tail is None else tail.masses(None)))
-        cost = _OF_BODY * stop * _cost(len(noisy)) * deviation**2
+        cost = _OF_BODY * stop * cost_of_run(len(noisy)) * deviation**2
         return cost + sum(float(((noisy[inside] - one) ** 2).sum()) for inside, one in found)
 
 
@@ -230,49 +234,19 @@ class _Piece:
         return np.asarray(mass * shares, np.float64)
 
 
-def _shrunk(mass: float, deviation: float) -> float:
-    """Return a piece's weight, the less of it the more of it may be noise.
-
-    Empty tails of many cells would fill up with what their noise adds up to.
-    """
-    if mass >= SURE * deviation:
-        return mass
-    return max(mass, 0.0) ** 3 / (mass**2 + deviation**2)
-
-
-def _cost(count: int) -> float:
-    """Return what a further piece costs among ``count`` cells, in squared errors."""
-    return _PIECE * math.log(max(count, 2))
-
-
 def _pieces(
     cells: NumberCells, inside: NDArray[np.int64], noisy: NDArray[np.float64], deviation: float
 ) -> list[NDArray[np.int64]]:
-    """Return runs of cells, each about evenly dense: as many as stand out from the noise.
-
-    The division with the least squared error over the noise's variance and a cost a piece, found
-    by dynamic programming (optimal partitioning).
-
-    Reference: Jackson et al. 2005.
-    """
+    """Return runs of cells, each about evenly dense: as many as stand out from the noise."""
     if not len(inside):
         return []
-    counts, widths = noisy[inside] / deviation, cells.widths[inside]
-    widths = np.maximum(widths / max(widths.mean(), 1e-300), 1e-3)  # an atom has none
-    sums = [np.append(0.0, np.cumsum(one)) for one in (counts**2, counts * widths, widths**2)]
-    count = len(inside)
-    cost, before = np.zeros(count + 1), np.zeros(count + 1, np.int64)
-    each = _cost(count)
-    for stop in range(1, count + 1):
-        squares, products, norms = (one[stop] - one[:stop] for one in sums)
-        errors = cost[:stop] + squares - products**2 / norms + each
-        before[stop] = int(np.argmin(errors))
-        cost[stop] = errors[before[stop]]
-    pieces, stop = [], count
-    while stop > 0:
-        pieces.append(inside[before[stop] : stop])
-        stop = int(before[stop])
-    return pieces[::-1]
+    return [inside[run] for run in _divisions(cells, inside, noisy, deviation).best()]
+
+
+def _divisions(
+    cells: NumberCells, inside: NDArray[np.int64], noisy: NDArray[np.float64], deviation: float
+) -> Divisions:
+    return Divisions(noisy[inside], cells.widths[inside], deviation, cost_of_run(len(noisy)))
 
 
 def _tail(

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from distributed_privrl.marginals.cells import NumberCells
 from distributed_privrl.marginals.column import Column
-from distributed_privrl.marginals.pieces import SURE, number_masses
+from distributed_privrl.marginals.divisions import SURE
+from distributed_privrl.marginals.pieces import number_masses
 from distributed_privrl.marginals.tails import Weight
 
 _BIN = 3.0
