@@ -105,11 +105,15 @@ class Divisions:
         return np.asarray(np.maximum(self.widths / mean, 1e-3), np.float64)
 
     @cached_property
+    def _norms(self) -> NDArray[np.float64]:
+        """Sum of squared widths of the run of cells from i to j - 1, ``(n + 1, n + 1)``."""
+        return np.where(_is_run(len(self.noisy)), _runs(self._scaled**2), 1.0)
+
+    @cached_property
     def _errors(self) -> NDArray[np.float64]:
         """Squared error and cost of the run of cells from i to j - 1, ``(n + 1, n + 1)``."""
         counts = self.noisy / self.deviation
-        norms = np.maximum(_runs(self._scaled**2), 1e-300)
-        found = _runs(counts**2) - _runs(counts * self._scaled) ** 2 / norms + self.cost
+        found = _runs(counts**2) - _runs(counts * self._scaled) ** 2 / self._norms + self.cost
         return np.where(_is_run(len(counts)), found, np.inf)
 
     @cached_property
@@ -121,8 +125,7 @@ class Divisions:
         inside = _is_run(count)
         masses, noise = _runs(counts), np.sqrt(np.where(inside, lengths, 1))
         kept = shrunk(masses, noise) / np.where(masses > 0, masses, 1.0)
-        norms = np.maximum(_runs(self._scaled**2), 1e-300)
-        dense = np.maximum(_runs(counts * self._scaled) / norms, 0.0)
+        dense = np.maximum(_runs(counts * self._scaled) / self._norms, 0.0)
         return np.where(inside & (masses > 0), dense * kept, 0.0)
 
 

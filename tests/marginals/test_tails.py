@@ -156,3 +156,18 @@ def test_a_value_that_noise_made_is_not_the_middle_of_a_column_that_noise_hides(
     noisy[low == 49] = 4.2 * NOISE
     masses = number_masses(cells, noisy, NOISE, total=Weight(value=23 * NOISE, deviation=5 * NOISE))
     assert masses[low < 19].sum() > 0.4 * masses.sum()
+
+
+def test_tails_on_both_sides_of_a_value_begin_at_it() -> None:
+    """Of ages nine in ten are a year more next year; the others are not sixty years less."""
+    cells = NumberCells(-59, 59, 1)
+    counts = np.zeros(cells.size)
+    low = cells.edges[0]
+    counts[low == 1] = 22 * NOISE
+    counts[(low == 0) | (low == 2)] = 1.5 * NOISE
+    far = []
+    for seed in range(20):
+        masses = released(counts, seed, cells)
+        far.append(masses[np.abs(low - 1) > 15].sum() / masses.sum())
+    assert np.median(far) < 0.03
+    assert max(far) < 0.1
