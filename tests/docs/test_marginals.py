@@ -99,7 +99,7 @@ def test_what_a_person_keeps_is_as_stored() -> None:
 
 
 def test_whole_trajectories_of_people_are_as_stored() -> None:
-    stored, table = cells("panels_parts"), ""
+    stored, table = cells("panels_divisions"), ""
     _, _, *rows = rows_of("Whole trajectories by `marginals_j`: `jobs`")
     for label, real, *shown in rows:
         table, measure = _of_table(label, table)
