@@ -183,6 +183,10 @@ def _check_orders(orders: Mapping[str, Order], space: Space, source: str) -> Non
             )
 
 
+_FIRST_KEPT = "released trajectories keep their first value"
+_NO_FALL = "released numbers stay where they would fall"
+
+
 def _noted(
     whole: RowsT,
     rows: Transitions,
@@ -201,26 +205,16 @@ def _noted(
         orders: places of columns that are never above others, by their name.
         findings: is told.
     """
-    for name, places in stays.items():
-        before, after = (
-            part[:, list(places)] for part in (rows.observations, rows.next_observations)
-        )
-        findings.add(
-            f"{name}: changes, and is declared to be lasting",
-            "released trajectories keep their first value",
-            (before != after).any(axis=1),
-            rows.unit_ids,
-        )
-    for name, places in rises.items():
-        before, after = (
-            part[:, list(places)] for part in (rows.observations, rows.next_observations)
-        )
-        findings.add(
-            f"{name}: falls, and is declared to be rising",
-            "released numbers stay where they would fall",
-            np.any(after < before, axis=1),
-            rows.unit_ids,
-        )
+    for places_by_name, breaks, what, remedy in (
+        (stays, np.not_equal, "changes, and is declared to be lasting", _FIRST_KEPT),
+        (rises, np.less, "falls, and is declared to be rising", _NO_FALL),
+    ):
+        for name, places in places_by_name.items():
+            before, after = (
+                part[:, list(places)] for part in (rows.observations, rows.next_observations)
+            )
+            broken = np.any(breaks(after, before), axis=1)
+            findings.add(f"{name}: {what}", remedy, broken, rows.unit_ids)
     for name, order in orders.items():
         findings.add(
             f"{name}: above its at_most",

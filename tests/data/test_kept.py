@@ -209,6 +209,7 @@ def test_the_column_that_orders_rows_never_falls() -> None:
     space = Box(0, 1, (3,))
     info = info_of(space, ACTION, declared=declared({}, **about))
     assert info.rising == (1,)
+    assert info.kept.rising == (1,), "as what is declared to rise, by every release"
     assert replace(info, declared=None).rising == ()
     assert replace(info, has_successors=False).rising == ()
 
