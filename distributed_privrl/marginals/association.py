@@ -42,28 +42,39 @@ STIFF = Smoothness(deviation=1.0, alike=0.95)
 SUPPLE = Smoothness(deviation=3.0, alike=0.8)
 
 
+@dataclass(frozen=True, eq=False)
+class BlockCounts:
+    """Released counts of blocks of cells.
+
+    Args:
+        noisy: counts.
+        deviation: of the noise of each.
+        maps: the block of each bin of each column.
+    """
+
+    noisy: NDArray[np.float64]
+    deviation: float
+    maps: Maps
+
+
 def associated(
-    noisy: NDArray[np.float64],
-    deviation: float,
+    counts: Sequence[BlockCounts],
     smoothness: Smoothness,
     *,
     expected: NDArray[np.float64],
     margins: Sequence[Margin],
-    maps: Maps,
 ) -> NDArray[np.float64]:
     """Return what is expected of the cells ``(K, L)`` of two numbers that go together smoothly.
 
     Of all tables with the margins' sums that are ``expected`` times exp(sum of phi_ij f_i g_j), the
-    one nearest to the noisy counts, with smooth slopes phi: f and g are ramps of the bins' normal
-    scores, from one knot to the next.
+    one nearest to all noisy counts of the two, with smooth slopes phi: f and g are ramps of the
+    bins' normal scores, from one knot to the next.
 
     Args:
-        noisy: released counts of blocks of cells.
-        deviation: of the noise of each.
+        counts: of these two columns.
         smoothness: of the function.
-        expected: without this count, ``(K, L)``.
+        expected: without these counts, ``(K, L)``.
         margins: of both columns.
-        maps: the block of each bin of both.
 
     Reference: Agresti, Categorical Data Analysis (linear-by-linear association); Eilers and Marx
     1996 (many knots, and a penalty on what is rough).
@@ -79,18 +90,29 @@ def associated(
         tilt = np.tensordot(phi, features, axes=1)
         return _with_sums(start * np.exp(tilt - tilt.max()), *sums)
 
+    def apart(one: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return by how many deviations each count misses a table."""
+        return np.concatenate(
+            [((each.noisy - blocks(one, each.maps)) / each.deviation).ravel() for each in counts]
+        )
+
     def misfit(phi: NDArray[np.float64], one: NDArray[np.float64]) -> float:
-        apart = noisy - blocks(one, maps)
-        return float((apart**2).sum() / deviation**2 + phi @ precision @ phi) / 2
+        return float((apart(one) ** 2).sum() + phi @ precision @ phi) / 2
 
     phi, damping = np.zeros(len(features)), _DAMPING
     best = table(phi)
     least = misfit(phi, best)
     for _ in range(_SEARCHES):  # Levenberg and Marquardt
-        slopes = blocks(_slopes(best, features), maps, first=1).reshape(len(features), -1)
-        curvature = slopes @ slopes.T / deviation**2 + precision
-        apart = (noisy - blocks(best, maps)).ravel()
-        gradient = slopes @ apart / deviation**2 - precision @ phi
+        each_cell = _slopes(best, features)
+        slopes = np.concatenate(
+            [
+                blocks(each_cell, each.maps, first=1).reshape(len(features), -1) / each.deviation
+                for each in counts
+            ],
+            axis=1,
+        )
+        curvature = slopes @ slopes.T + precision
+        gradient = slopes @ apart(best) - precision @ phi
         diagonal = np.diag(np.diag(curvature) + _FLOOR)
         before = least
         while damping < _STUBBORN:

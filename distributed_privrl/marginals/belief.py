@@ -14,16 +14,19 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.core.random import Streams
+from distributed_privrl.marginals.association import BlockCounts
 from distributed_privrl.marginals.bins import Bins, found_bins
 from distributed_privrl.marginals.candidates import Candidates
 from distributed_privrl.marginals.cleaning import Released, cleaned, left_after_cleaning
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import StepSource
+from distributed_privrl.marginals.coupling import couplings
 from distributed_privrl.marginals.drawer import Drawer
-from distributed_privrl.marginals.drawing import TableModel, couplings
+from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.ends import told_in_time
 from distributed_privrl.marginals.growth import Growth
 from distributed_privrl.marginals.implied import Implied
+from distributed_privrl.marginals.margins import PartSums, combined
 from distributed_privrl.marginals.model import Field, Measured, estimated
 from distributed_privrl.marginals.prior import PublicRows, public_cells
 from distributed_privrl.marginals.steps import cleaned_lengths
@@ -211,27 +214,37 @@ class Belief:
         """Return a joint count, cleaned by all that is known of its categories."""
         clique, bins = count.clique, self.bins
         shown = self._shown((clique, noisy, deviation))
+        own = _Noisy(count, noisy, deviation)
         released = Released(
             noisy=noisy.astype(np.float64),
             deviation=deviation,
             total=bins.weight_of(clique),
             expected=expected,
-            margins=self._margins(clique, shown, expected),
+            margins=self._margins(clique, shown, expected, [*self._noisy(place), own]),
             ordered=bins.ordered(clique),
             maps=bins.maps(count),
+            before=[
+                BlockCounts(one.counts.astype(np.float64), one.deviation, bins.maps(one.count))
+                for one in self._noisy(place)
+                if one.count.clique == clique
+            ],
         )
         found = cleaned(released, self._streams.numpy(f"cleaning/{place}"))
         return ReleasedTable(clique, count.parts, noisy, deviation, found)
 
     def _margins(
-        self, clique: Clique, shown: dict[int, NDArray[np.bool_]], expected: NDArray[np.float64]
+        self,
+        clique: Clique,
+        shown: dict[int, NDArray[np.bool_]],
+        expected: NDArray[np.float64],
+        released: Sequence["_Noisy"],
     ) -> list[Margin]:
         """Return what is known of a clique's columns in the rows that its count is of.
 
         What is counted of all rows tells little of those that go on, who may be others.
         """
         bins = self.bins
-        margins = [bins.margin(i, shown.get(bins.counted_as(i))) for i in clique]
+        margins = [self._margin(i, shown, released) for i in clique]
         if not bins.columns.only_followed(clique):
             return margins
         share, found = bins.followed / bins.total, []
@@ -242,6 +255,33 @@ class Belief:
             deviations = np.hypot(margin.deviations, (1 - share) * masses)
             found.append(replace(margin, masses=masses, deviations=deviations))
         return found
+
+    def _margin(
+        self, place: int, shown: dict[int, NDArray[np.bool_]], released: Sequence["_Noisy"]
+    ) -> Margin:
+        """Return what is known of a column's bins: of a number's, what joint counts say, too.
+
+        Args:
+            place: of the column.
+            shown: see `_shown`.
+            released: joint counts.
+        """
+        bins = self.bins
+        found = bins.margin(place, shown.get(bins.counted_as(place)))
+        if bins.columns[place].cells is None:
+            return found
+        followed = bins.columns.only_followed([place])
+        told = [
+            one.sums_of(place, bins)
+            for one in released
+            if place in one.count.clique
+            and bins.columns.only_followed(one.count.clique) == followed
+        ]
+        return combined(found, told)
+
+    def _noisy(self, before: int | None = None) -> list["_Noisy"]:
+        """Return the joint counts that were released before one of them; None: all."""
+        return [_Noisy(one.count, one.noisy, one.deviation) for one in self.tables[:before]]
 
     def _clean_again(self) -> None:
         """Clean joint counts anew that said nobody has a category which later ones have shown.
@@ -281,9 +321,8 @@ class Belief:
         self._clean_again()
         bins = self.bins
         sizes, hidden, shown = bins.sizes, len(bins.hidden), self._shown()
-        margins = [
-            bins.margin(bins.seen(i), shown.get(bins.counted_as(i))) for i in range(len(sizes))
-        ]
+        noisy = self._noisy()
+        margins = [self._margin(bins.seen(i), shown, noisy) for i in range(len(sizes))]
         public = self._public_tables(margins)
         self._of_public = tuple(public)
         if not self.tables and not self._in_time and not public:
@@ -456,3 +495,27 @@ class Belief:
             if not measured and self._fits(*chosen, clique):
                 chosen.append(clique)
         return self._prior.tables(chosen, self._cleaned)
+
+
+@dataclass(frozen=True, eq=False)
+class _Noisy:
+    """A joint count as it was released.
+
+    Args:
+        count: what was counted.
+        counts: with noise.
+        deviation: of the noise of each.
+    """
+
+    count: JointCount
+    counts: NDArray[np.int64]
+    deviation: float
+
+    def sums_of(self, place: int, bins: Bins) -> PartSums:
+        """Return the sums of a column's parts, as of all rows."""
+        axis = self.count.clique.index(place)
+        scale = bins.total / bins.weight_of(self.count.clique)
+        sums = self.counts.sum(axis=all_but(axis, self.counts.ndim)) * scale
+        cells = self.counts.size / len(sums)
+        deviation = scale * self.deviation * math.sqrt(cells)
+        return PartSums(sums, deviation, bins.maps(self.count)[axis])

@@ -22,6 +22,7 @@ from distributed_privrl.marginals.association import (
     FEWEST_BINS,
     STIFF,
     SUPPLE,
+    BlockCounts,
     Smoothness,
     associated,
 )
@@ -59,6 +60,7 @@ class Released:
         margins: of each column.
         ordered: of each column, whether neighbouring bins belong together.
         maps: the block of each bin of each column.
+        before: released counts of the same columns.
     """
 
     noisy: NDArray[np.float64]
@@ -68,6 +70,7 @@ class Released:
     margins: Sequence[Margin]
     ordered: Sequence[bool]
     maps: Maps
+    before: Sequence[BlockCounts] = ()
 
     @property
     def of_two_numbers(self) -> bool:
@@ -125,47 +128,98 @@ def cleaned(released: Released, random: np.random.Generator) -> NDArray[np.float
     Returns:
         counts of at least zero of each cell of bins, that add up to ``total``.
     """
-    smooth = (STIFF, SUPPLE) if released.of_two_numbers else ()
-    ways: list[tuple[Smoothness | None, Rule]] = [(one, rule) for one in smooth for rule in RULES]
-    if released.of_two_numbers and released.of_parts:  # nothing else judges what is within parts
-        ways.append((None, Rule.NONE))
-    else:
-        ways += [(None, rule) for rule in RULES]
-    risks = np.zeros(len(ways))
-    for _ in range(_TRIALS):
-        noise = released.deviation * random.standard_normal(released.noisy.shape)
-        judge = released.noisy - noise / _THINNING
-        thinned = released.noisy + _THINNING * noise
-        deviation = released.deviation * math.hypot(1, _THINNING)
-        found = _in_all_ways(released, thinned, deviation, ways)
-        risks += [float(((blocks(one, released.maps) - judge) ** 2).sum()) for one in found]
-    best = ways[int(np.argmin(risks))]
-    return _in_all_ways(released, released.noisy, released.deviation, [best])[0]
-
-
-def _in_all_ways(
-    released: Released,
-    noisy: NDArray[np.float64],
-    deviation: float,
-    ways: Sequence[tuple[Smoothness | None, Rule]],
-) -> list[NDArray[np.float64]]:
-    expected = {
-        smoothness: released.expected
-        if smoothness is None
-        else associated(
-            noisy,
-            deviation,
-            smoothness,
-            expected=released.expected,
-            margins=released.margins,
-            maps=released.maps,
-        )
-        for smoothness in {one for one, _ in ways}
+    halves = [_Halves.of(released, random) for _ in range(_TRIALS)]
+    starts = _starts(released)
+    tables = {
+        start: [start.table(released, one.thinned, one.deviation) for one in halves]
+        for start in starts
     }
-    return [
-        _refined(released, noisy, deviation, expected[smoothness], rule)
-        for smoothness, rule in ways
-    ]
+
+    def risk(start: _Start, rule: Rule | None) -> float:
+        """Return how far from the judging versions a way is: of a start alone, or with a rule."""
+        found = 0.0
+        for one, table in zip(halves, tables[start], strict=True):
+            if rule is not None:
+                table = _refined(released, one.thinned, one.deviation, table, rule)
+            found += float(((blocks(table, released.maps) - one.judge) ** 2).sum())
+        return found
+
+    if released.of_two_numbers and released.of_parts:
+        # A rule makes parts alike whatever they start from, and nothing else judges what is within.
+        starts = [min(starts, key=lambda start: risk(start, None))]
+        if starts == [_AS_EXPECTED]:
+            return _refined(
+                released, released.noisy, released.deviation, released.expected, Rule.NONE
+            )
+    ways = [(start, rule) for start in starts for rule in RULES]
+    start, rule = min(ways, key=lambda way: risk(*way))
+    table = start.table(released, released.noisy, released.deviation)
+    return _refined(released, released.noisy, released.deviation, table, rule)
+
+
+@dataclass(frozen=True, eq=False)
+class _Halves:
+    """Two independent versions of a released count, made by some noise more.
+
+    Args:
+        thinned: is cleaned.
+        deviation: of its noise.
+        judge: of what is right.
+    """
+
+    thinned: NDArray[np.float64]
+    deviation: float
+    judge: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, released: Released, random: np.random.Generator) -> "_Halves":
+        """Return two versions of a count."""
+        noise = released.deviation * random.standard_normal(released.noisy.shape)
+        return cls(
+            released.noisy + _THINNING * noise,
+            released.deviation * math.hypot(1, _THINNING),
+            released.noisy - noise / _THINNING,
+        )
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What cells are like before those that stand out are kept.
+
+    Args:
+        smoothness: of how two numbers go together; None: as is expected.
+        unrelated: the smooth function says all of it, and not what is more than expected. What is
+            expected was guessed where coarser parts alone were counted.
+    """
+
+    smoothness: Smoothness | None = None
+    unrelated: bool = False
+
+    def table(
+        self, released: Released, noisy: NDArray[np.float64], deviation: float
+    ) -> NDArray[np.float64]:
+        """Return cells of bins by a version of the count."""
+        if self.smoothness is None:
+            return released.expected
+        rows, columns = (margin.masses / margin.masses.sum() for margin in released.margins)
+        return associated(
+            [*released.before, BlockCounts(noisy, deviation, released.maps)],
+            self.smoothness,
+            expected=released.total * np.outer(rows, columns)
+            if self.unrelated
+            else released.expected,
+            margins=released.margins,
+        )
+
+
+_AS_EXPECTED = _Start()
+
+
+def _starts(released: Released) -> list[_Start]:
+    if not released.of_two_numbers:
+        return [_AS_EXPECTED]
+    smooth = [_Start(one, unrelated) for one in (STIFF, SUPPLE) for unrelated in (False, True)]
+    return [*smooth, _AS_EXPECTED]
 
 
 def _refined(

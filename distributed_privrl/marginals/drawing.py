@@ -10,26 +10,11 @@ from scipy.special import ndtr
 
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.coupling import Couplings
 from distributed_privrl.marginals.drawer import Drawer
 from distributed_privrl.marginals.model import Field
 from distributed_privrl.marginals.shapes import ColumnShape, drawn_numbers
-from distributed_privrl.marginals.tables import Clique, counts_of, local_correlation
-
-_UNRELATED = 0.05
-"""Numbers whose bins correlate less than this lie in their bins independently of each other."""
-
-
-@dataclass(frozen=True, eq=False)
-class Coupling:
-    """How a number lies in its bin, given how another lies in its own.
-
-    Args:
-        leader: the other's place.
-        correlations: ``(K, L)``, for each of the other's bins and of the number's.
-    """
-
-    leader: int
-    correlations: NDArray[np.float64]
+from distributed_privrl.marginals.tables import Clique
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +24,12 @@ class NumberModel:
     Args:
         columns: of the table.
         shapes: of each column; those of columns that share one are the same.
-        couplings: of numbers, by place.
+        couplings: of numbers that were counted together.
     """
 
     columns: TableColumns
     shapes: tuple[ColumnShape, ...]
-    couplings: dict[int, Coupling]
+    couplings: Couplings
 
     def numbers(
         self,
@@ -67,34 +52,15 @@ class NumberModel:
         if scores is None:
             scores = np.zeros(bins.shape)
         numbers = [np.empty(0)] * len(self.columns)
-        for place in self._leaders_first(asked):
+        order = self.couplings.in_order(asked)
+        for place in order:
             column = self.columns[place]
             if column.cells is not None:
-                scores[:, place] = random.standard_normal(len(bins))
-                coupling = self.couplings.get(place)
-                if coupling is not None:
-                    leader = coupling.leader
-                    together = coupling.correlations[bins[:, leader], bins[:, place]]
-                    scores[:, place] *= np.sqrt(1 - together**2)
-                    scores[:, place] += together * scores[:, leader]
+                self.couplings.score(place, order, bins, scores, random)
             numbers[place] = drawn_numbers(
                 column, self.shapes[place], bins[:, place], ndtr(scores[:, place])
             )
         return numbers
-
-    def _leaders_first(self, asked: Sequence[int]) -> list[int]:
-        order: list[int] = []
-
-        def add(place: int) -> None:
-            if place in order or place not in asked:
-                return
-            if place in self.couplings:
-                add(self.couplings[place].leader)
-            order.append(place)
-
-        for place in asked:
-            add(place)
-        return order
 
     def unit_shares(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return how often rows of units of each class are drawn: as often as there are such rows.
@@ -144,54 +110,3 @@ class TableModel(NumberModel):
         (place,) = self.columns.of("unit")
         shares = self.unit_shares(weights)
         rows[:, place] = random.choice(len(shares), len(rows), p=shares)
-
-
-def couplings(
-    columns: TableColumns,
-    sizes: Sequence[int],
-    cliques: Sequence[Clique],
-    rows: NDArray[np.integer],
-) -> dict[int, Coupling]:
-    """Return how numbers lie in their bins, for those that were counted together.
-
-    Args:
-        columns: of the table.
-        sizes: bins of each column.
-        cliques: that were measured.
-        rows: ``(N, V)``, drawn from the model.
-
-    Each number follows at most one other, the one that it goes with most, among those before it.
-    """
-    found: dict[int, Coupling] = {}
-    ranks = _ranks(rows)
-    for place in range(len(columns)):
-        if columns[place].cells is None:
-            continue
-        leaders = {
-            other
-            for clique in cliques
-            if place in clique
-            for other in clique
-            if other < place and columns[other].cells is not None
-        }
-        if not leaders:
-            continue
-        strength = {one: abs(float(np.mean(ranks[:, one] * ranks[:, place]))) for one in leaders}
-        leader = max(sorted(leaders), key=strength.__getitem__)
-        if strength[leader] < _UNRELATED:
-            continue
-        table = counts_of(rows, (leader, place), sizes)
-        found[place] = Coupling(leader, local_correlation(table))
-    return found
-
-
-def _ranks(rows: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Return the standardised ranks of each column's bins, ``(N, V)``."""
-    ranks = np.zeros(rows.shape)
-    for place in range(rows.shape[1]):
-        counts = np.bincount(rows[:, place])
-        middle = np.cumsum(counts) - counts / 2
-        own = middle[rows[:, place]]
-        deviation = own.std()
-        ranks[:, place] = (own - own.mean()) / deviation if deviation > 0 else 0.0
-    return ranks

@@ -37,7 +37,7 @@ _SWEEPS = 3
 _LARGEST_WEIGHT = 1e3
 _NOTHING = 1e-200
 _PLACED = 0.74
-_MOST = 0.97
+_MOST = 0.985
 
 
 @dataclass(frozen=True)

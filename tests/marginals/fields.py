@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.coupling import Couplings
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.model import Field
 from distributed_privrl.marginals.shapes import column_shape
@@ -40,4 +41,4 @@ def model_of(columns: TableColumns, lengths: list[float] | None = None) -> Table
     sizes = tuple(shape.size for shape in shapes)
     counted = np.array([] if lengths is None else lengths, np.float64)
     field = Field(sizes, {(i,): np.zeros(size) for i, size in enumerate(sizes)})
-    return TableModel(columns, tuple(shapes), {}, field, counted)
+    return TableModel(columns, tuple(shapes), Couplings({}), field, counted)

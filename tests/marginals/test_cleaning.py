@@ -1,5 +1,7 @@
 """Joint counts without their noise, cleaned in the way that suits each."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from distributed_privrl.marginals import cleaning
-from distributed_privrl.marginals.association import SUPPLE, associated
+from distributed_privrl.marginals.association import SUPPLE, BlockCounts, associated
 from distributed_privrl.marginals.cleaning import Released, Rule, cleaned
 from distributed_privrl.marginals.spreading import spread
 from distributed_privrl.marginals.tables import Maps, Margin, blocks, parts_of
@@ -29,18 +31,31 @@ def clean(
     *,
     ordered: bool = True,
     parts: int = 0,
+    expected: NDArray[np.float64] | None = None,
+    before: Sequence[BlockCounts] = (),
 ) -> NDArray[np.float64]:
-    """Clean a table whose margins are known well, and of which nothing else is expected."""
+    """Clean a table whose margins are known well.
+
+    Args:
+        noisy: counts.
+        deviation: of their noise.
+        truth: of bins.
+        ordered: whether both are numbers.
+        parts: that were counted; 0: bins.
+        expected: of bins; None: columns have nothing to do with each other.
+        before: earlier counts.
+    """
     total = float(truth.sum())
     sums = [truth.sum(axis=1), truth.sum(axis=0)]
     released = Released(
         noisy=noisy,
         deviation=deviation,
         total=total,
-        expected=np.outer(*sums) / total,
+        expected=np.outer(*sums) / total if expected is None else expected,
         margins=[Margin(one, np.full(len(one), deviation)) for one in sums],
         ordered=[ordered, ordered],
         maps=part_maps(truth, parts),
+        before=before,
     )
     return cleaned(released, np.random.default_rng(9))
 
@@ -143,13 +158,48 @@ def test_an_association_tells_more_than_its_cells() -> None:
     even = np.full((16, 16), 1000 / 256)
     noisy = truth + 10.0 * source.normal(size=truth.shape)
     bins = part_maps(truth)
-    found = associated(noisy, 10.0, SUPPLE, expected=even, margins=margins, maps=bins)
+    counts = [BlockCounts(noisy, 10.0, bins)]
+    found = associated(counts, SUPPLE, expected=even, margins=margins)
     assert away(found, truth) < 0.5 * away(even, truth)
     np.testing.assert_allclose(found.sum(axis=0), truth.sum(axis=0), rtol=0.01)
     noisy = even + 10.0 * source.normal(size=(16, 16))
     flat = [Margin(even.sum(axis=1), np.full(16, 3.0))] * 2
-    unrelated = associated(noisy, 10.0, SUPPLE, expected=even, margins=flat, maps=bins)
+    unrelated = associated([BlockCounts(noisy, 10.0, bins)], SUPPLE, expected=even, margins=flat)
     assert away(unrelated, even) < 0.3 * away(np.maximum(noisy, 0), even)
+
+
+def test_what_was_guessed_of_halves_does_not_bind_fifths() -> None:
+    """Lines through halves are too flat where numbers nearly decide each other."""
+    truth = gaussian(0.93, 18, 4000)
+    maps, halves = part_maps(truth, 5), part_maps(truth, 2)
+    even = np.outer(truth.sum(axis=1), truth.sum(axis=0)) / 4000
+    guessed = spread(
+        even, blocks(truth, halves), halves, (True, True), (np.zeros(18, np.bool_),) * 2
+    )
+    source, misses = np.random.default_rng(7), []
+    for _ in range(6):
+        noisy = blocks(truth, maps) + 7.0 * source.normal(size=(5, 5))
+        counts = [BlockCounts(noisy, 7.0, maps)]
+        margins = [Margin(truth.sum(axis=axis), np.full(18, 7.0)) for axis in (1, 0)]
+        bound = associated(counts, SUPPLE, expected=guessed, margins=margins)
+        found = clean(noisy, 7.0, truth, parts=5, expected=guessed)
+        misses.append([away(one, truth) for one in (bound, found)])
+    bound, found = np.mean(misses, axis=0)
+    assert found < 0.9 * bound
+
+
+def test_two_counts_of_the_same_numbers_tell_more_than_one() -> None:
+    truth = gaussian(0.9, 18, 300)
+    fifths, eighths = part_maps(truth, 5), part_maps(truth, 8)
+    source, misses = np.random.default_rng(8), []
+    for _ in range(8):
+        first = blocks(truth, fifths) + 10.0 * source.normal(size=(5, 5))
+        second = blocks(truth, eighths) + 10.0 * source.normal(size=blocks(truth, eighths).shape)
+        before = [BlockCounts(first, 10.0, fifths)]
+        ways = [clean(second, 10.0, truth, parts=8, before=one) for one in ((), before)]
+        misses.append([away(one, truth) for one in ways])
+    alone, together = np.mean(misses, axis=0)
+    assert together < 0.9 * alone
 
 
 @pytest.mark.parametrize("ordered", [False, True])

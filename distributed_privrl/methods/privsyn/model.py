@@ -10,7 +10,8 @@ from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.columns import TableColumns
-from distributed_privrl.marginals.drawing import NumberModel, couplings
+from distributed_privrl.marginals.coupling import couplings
+from distributed_privrl.marginals.drawing import NumberModel
 from distributed_privrl.marginals.shapes import ColumnShape
 from distributed_privrl.marginals.tables import Clique
 from distributed_privrl.methods.privsyn.updating import Bins, Target, adjusted, started

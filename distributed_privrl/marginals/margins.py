@@ -1,0 +1,66 @@
+"""What joint counts say of the columns that they count.
+
+The count of a column by itself is of its public cells: a tail of sixty of them has the noise of
+sixty. A joint count of the same rows in parts has a part for the tail, and the noise of few cells.
+All of it is post-processing of released counts.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.marginals.tables import Margin
+
+_EXACT = 1e-3
+"""Part of a bin's deviation that the weight of all rows, which is known, is taken to be off."""
+
+
+@dataclass(frozen=True, eq=False)
+class PartSums:
+    """Sums of a joint count over all columns but one.
+
+    Args:
+        sums: ``(P,)`` of the column's parts, with the noise of the cells that they add up.
+        deviation: of each.
+        parts: ``(K,)``, the part of each bin.
+    """
+
+    sums: NDArray[np.float64]
+    deviation: float
+    parts: NDArray[np.int64]
+
+
+def combined(margin: Margin, told: Iterable[PartSums]) -> Margin:
+    """Return what is known of a number's bins with what joint counts say of its parts.
+
+    Least squares, weighted by the noise of each, with the weight of all rows held: what a part has
+    more goes to its bins in proportion to how uncertain they are. A bin without weight stays so.
+
+    Args:
+        margin: of the column's own count.
+        told: sums of joint counts.
+
+    Reference: Gauss and Markov; Hay, Rastogi, Miklau and Suciu 2010 (section 4, consistency).
+    """
+    told = list(told)
+    total, seen = margin.masses.sum(), margin.masses > 0
+    if not told or seen.sum() < 2:
+        return margin
+    whole = PartSums(
+        np.array([total]),
+        _EXACT * float(margin.deviations[seen].min()),
+        np.zeros(len(seen), np.int64),
+    )
+    masses, covariance = margin.masses[seen], np.diag(margin.deviations[seen] ** 2)
+    for one in (*told, whole):
+        adds = np.eye(len(one.sums))[one.parts[seen]]
+        noise = one.deviation**2 * np.eye(len(one.sums))
+        gain = np.linalg.solve(adds.T @ covariance @ adds + noise, adds.T @ covariance).T
+        masses = masses + gain @ (one.sums - adds.T @ masses)
+        covariance = covariance - gain @ adds.T @ covariance
+    found, deviations = margin.masses.copy(), margin.deviations.copy()
+    found[seen] = np.maximum(masses, 0.0)
+    deviations[seen] = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    return replace(margin, masses=found * (total / found.sum()), deviations=deviations)
