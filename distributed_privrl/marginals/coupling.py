@@ -80,6 +80,26 @@ class Leaning:
         leaning = told * ndtri(np.clip(along, _EDGE, 1 - _EDGE))
         return np.asarray(leaning + np.sqrt(1 - told**2) * noise)
 
+    def likelihoods(
+        self, bins: NDArray[np.integer], scores: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return how much likelier each bin of the other number is by where the number lies.
+
+        Args:
+            bins: of the number, ``(N,)``.
+            scores: normal scores of where it lies in them.
+
+        Returns:
+            ``(N, K)``, 1 where it tells nothing; those of a bin are 1 on average.
+        """
+        within, told = self._within[:, bins], self.correlations[bins]
+        lower = ndtri(np.clip(self._below[:, bins], _EDGE, 1 - _EDGE))
+        upper = ndtri(np.clip(self._below[:, bins] + within, _EDGE, 1 - _EDGE))
+        spread = np.sqrt(1 - told**2)
+        inside = ndtr((upper - told * scores) / spread) - ndtr((lower - told * scores) / spread)
+        even = np.ones(inside.shape)
+        return np.asarray(np.divide(inside, within, out=even, where=within > _EDGE).T)
+
 
 def _deviations(shares: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the deviation of a standard normal number within each of its bins, ``(L,)``."""

@@ -175,12 +175,51 @@ class Rollout:
             return self.model.numbers(bins, random, scores=scores)
         self._act(bins, random, odds)
         self._drawers[1].fill(bins, random)
+        self._follow_on(bins, scores, random)
         self._end(time, bins, random)
         self._lead_on(bins, random)
         known = set(known_before(columns))
         asked = [i for i in range(len(columns)) if i not in known]
         numbers = self.model.numbers(bins, random, places=asked, scores=scores)
         return [before[i] if i in known else one for i, one in enumerate(numbers)]
+
+    def _follow_on(
+        self,
+        bins: NDArray[np.int32],
+        scores: NDArray[np.float64],
+        random: np.random.Generator,
+    ) -> None:
+        """Draw anew the bins that follow from where known numbers lie in theirs, in place.
+
+        All that the model knows of a number that is known before a step is its bin. Given all
+        others of the step, a bin of what follows it is as likely as the model has it, times how
+        much likelier it is by where the number lies in its own.
+        """
+        for place in self._following:
+            coupling = self.model.couplings.of[place]
+            leader = coupling.leader
+            shares = given_all(self.model.field, place, bins)
+            shares *= coupling.leads.likelihoods(bins[:, leader], scores[:, leader])
+            cumulated = shares.cumsum(axis=1)
+            aim = random.random(len(bins)) * cumulated[:, -1]
+            above = (cumulated <= aim[:, None]).sum(axis=1)
+            found = np.minimum(above, shares.shape[1] - 1)
+            bins[:, place] = np.where(cumulated[:, -1] > 0, found, bins[:, place])
+
+    @cached_property
+    def _following(self) -> list[int]:
+        """Numbers that follow one whose place in its bin is known before a step."""
+        columns = self.model.columns
+        changes = {
+            columns[z].place for z in columns.of("next_observation") if columns[z].difference
+        }
+        known = {i for i in columns.of("observation") if columns[i].place not in changes}
+        after = columns.of("reward", "next_observation")
+        return [
+            place
+            for place, one in self.model.couplings.of.items()
+            if place in after and not columns[place].difference and one.leader in known
+        ]
 
     def _lead_on(self, bins: NDArray[np.int32], random: np.random.Generator) -> None:
         """Draw what steps lead to anew, where the model does not tell all of it, in place."""

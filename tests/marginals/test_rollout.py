@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
+from scipy.stats import norm
 
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds
@@ -11,9 +13,11 @@ from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.marginals import balancing, rollout
 from distributed_privrl.marginals.column import Part
+from distributed_privrl.marginals.coupling import Coupling, Couplings
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.model import Field
 from distributed_privrl.marginals.rollout import Rollout, known_before
+from distributed_privrl.marginals.shapes import ColumnShape
 from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
 from distributed_privrl.marginals.steps import (
     cleaned_lengths,
@@ -21,6 +25,7 @@ from distributed_privrl.marginals.steps import (
     time_groups,
     time_starts,
 )
+from distributed_privrl.marginals.tables import counts_of
 from distributed_privrl.marginals.unit_sizes import UnitSizes
 from tests.marginals.fields import model_of
 from tests.marginals.rows import columns_of
@@ -289,3 +294,51 @@ def test_first_states_are_such_that_all_steps_together_are_as_they_were_counted(
         return
     assert first.mean() < 5.2
     assert states.mean() < 7.0  # from any age it would be above 8
+
+
+def far_apart(correlation: float) -> TableModel:
+    """Return a model whose reward follows the state, both normal; bins are thirds of the rows."""
+    bounds = Bounds(
+        low=np.zeros(2), high=np.full(2, 9.0), step=np.zeros(2), columns=("observation_0", "reward")
+    )
+    steps = step_columns(Box(0, 9, (1,)), Discrete(2), bounds, next_observation="absolute", ends=3)
+    columns = trajectory_columns(steps, groups=2, previous=False, longest=LONGEST)
+    made, shapes = model_of(columns), []
+    for column, shape in zip(columns.columns, made.shapes, strict=True):
+        if column.cells is None:
+            shapes.append(shape)
+            continue
+        widths = column.cells.widths
+        thirds = np.minimum((np.cumsum(widths) - widths / 2) // 3, 2).astype(np.int64)
+        shapes.append(ColumnShape(widths, thirds, widths, 1.0, np.empty(0)))
+    sizes = tuple(shape.size for shape in shapes)
+    both = np.random.default_rng(2).multivariate_normal(
+        [0, 0], [[1, correlation], [correlation, 1]], 200_000
+    )
+    bins = np.searchsorted(norm.ppf([1 / 3, 2 / 3]), both)
+    (state,), (reward,) = columns.of("observation"), columns.of("reward")
+    shares = counts_of(bins, (0, 1), (3, 3)) / len(bins)
+    potentials = {(i,): np.zeros(size) for i, size in enumerate(sizes)}
+    potentials[state, reward] = np.log(shares)
+    found = Couplings({reward: Coupling(state, shares, correlation)})
+    return replace(made, shapes=tuple(shapes), couplings=found, field=Field(sizes, potentials))
+
+
+def test_what_follows_a_known_number_knows_where_it_lies_in_its_bin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A state is drawn in the step before, when nobody knows the reward that will follow it."""
+
+    def later() -> float:
+        drawn = Rollout(far_apart(0.9), LONGEST).draw(3000, np.random.default_rng(3))
+        steps = drawn.transitions("trajectory")
+        first = np.zeros(len(steps), np.bool_)
+        first[drawn.offsets[:-1]] = True
+        places = np.stack([steps.observations[:, 0], steps.rewards])[:, ~first] / 9
+        scores = norm.ppf(np.clip(places, 1e-4, 1 - 1e-4))
+        return float(np.corrcoef(scores)[0, 1])
+
+    with_places = later()
+    monkeypatch.setattr(Rollout, "_following", [])
+    assert with_places > later() + 0.03
+    assert with_places == pytest.approx(0.9, abs=0.05)
