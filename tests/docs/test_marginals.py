@@ -224,9 +224,12 @@ def test_misses_of_the_readme_are_those_of_the_stored_tables() -> None:
     fleet = cells("fleet_tails")
     area = median(runs(fleet["fleet", "marginals, eps 4"], "area s, a, s'"))
     measure = "correlation of delay and reward"
-    correlation = median(runs(fleet["fleet", "marginals, eps 4"], measure))
+    correlation = median(runs(fleet["fleet", "marginals, eps 1"], measure))
+    routes = 100 * median(runs(fleet["fleet", "marginals, eps 1"], "haul agrees with distance"))
     assert "an area of {} where".format(f"{area:.2f}"[1:]) in missed
     assert f"delay and reward is {correlation:.2f}".replace("-0.", "-.") in missed
+    assert f"distances in {routes:.1f} %" in missed
+    assert max(runs(fleet["fleet", "marginals, eps 4"], measure)) < -0.85, "the aim at 4 is met"
 
 
 def test_today_s_whole_trajectories_are_as_stored() -> None:
