@@ -26,7 +26,7 @@ from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.ends import told_in_time
 from distributed_privrl.marginals.growth import Growth
 from distributed_privrl.marginals.implied import Implied
-from distributed_privrl.marginals.margins import PartSums, combined
+from distributed_privrl.marginals.margins import NoisyCount, combined
 from distributed_privrl.marginals.model import Field, Measured, estimated
 from distributed_privrl.marginals.prior import PublicRows, public_cells
 from distributed_privrl.marginals.steps import cleaned_lengths
@@ -214,7 +214,7 @@ class Belief:
         """Return a joint count, cleaned by all that is known of its categories."""
         clique, bins = count.clique, self.bins
         shown = self._shown((clique, noisy, deviation))
-        own = _Noisy(count, noisy, deviation)
+        own = NoisyCount(count, noisy, deviation)
         released = Released(
             noisy=noisy.astype(np.float64),
             deviation=deviation,
@@ -237,7 +237,7 @@ class Belief:
         clique: Clique,
         shown: dict[int, NDArray[np.bool_]],
         expected: NDArray[np.float64],
-        released: Sequence["_Noisy"],
+        released: Sequence[NoisyCount],
     ) -> list[Margin]:
         """Return what is known of a clique's columns in the rows that its count is of.
 
@@ -257,7 +257,7 @@ class Belief:
         return found
 
     def _margin(
-        self, place: int, shown: dict[int, NDArray[np.bool_]], released: Sequence["_Noisy"]
+        self, place: int, shown: dict[int, NDArray[np.bool_]], released: Sequence[NoisyCount]
     ) -> Margin:
         """Return what is known of a column's bins: of a number's, what joint counts say, too.
 
@@ -279,9 +279,9 @@ class Belief:
         ]
         return combined(found, told)
 
-    def _noisy(self, before: int | None = None) -> list["_Noisy"]:
+    def _noisy(self, before: int | None = None) -> list[NoisyCount]:
         """Return the joint counts that were released before one of them; None: all."""
-        return [_Noisy(one.count, one.noisy, one.deviation) for one in self.tables[:before]]
+        return [NoisyCount(one.count, one.noisy, one.deviation) for one in self.tables[:before]]
 
     def _clean_again(self) -> None:
         """Clean joint counts anew that said nobody has a category which later ones have shown.
@@ -495,27 +495,3 @@ class Belief:
             if not measured and self._fits(*chosen, clique):
                 chosen.append(clique)
         return self._prior.tables(chosen, self._cleaned)
-
-
-@dataclass(frozen=True, eq=False)
-class _Noisy:
-    """A joint count as it was released.
-
-    Args:
-        count: what was counted.
-        counts: with noise.
-        deviation: of the noise of each.
-    """
-
-    count: JointCount
-    counts: NDArray[np.int64]
-    deviation: float
-
-    def sums_of(self, place: int, bins: Bins) -> PartSums:
-        """Return the sums of a column's parts, as of all rows."""
-        axis = self.count.clique.index(place)
-        scale = bins.total / bins.weight_of(self.count.clique)
-        sums = self.counts.sum(axis=all_but(axis, self.counts.ndim)) * scale
-        cells = self.counts.size / len(sums)
-        deviation = scale * self.deviation * math.sqrt(cells)
-        return PartSums(sums, deviation, bins.maps(self.count)[axis])

@@ -5,13 +5,15 @@ sixty. A joint count of the same rows in parts has a part for the tail, and the 
 All of it is post-processing of released counts.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distributed_privrl.marginals.tables import Margin
+from distributed_privrl.marginals.bins import Bins
+from distributed_privrl.marginals.tables import JointCount, Margin, all_but
 
 _EXACT = 1e-3
 """Part of a bin's deviation that the weight of all rows, which is known, is taken to be off."""
@@ -30,6 +32,35 @@ class PartSums:
     sums: NDArray[np.float64]
     deviation: float
     parts: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyCount:
+    """A joint count as it was released.
+
+    Args:
+        count: what was counted.
+        counts: integers with noise, of the shape of what was counted.
+        deviation: of the noise of each.
+    """
+
+    count: JointCount
+    counts: NDArray[np.int64]
+    deviation: float
+
+    def sums_of(self, place: int, bins: Bins) -> PartSums:
+        """Return the sums of a column's parts, as of all rows.
+
+        Args:
+            place: of a column of the count.
+            bins: of the columns.
+        """
+        axis = self.count.clique.index(place)
+        scale = bins.total / bins.weight_of(self.count.clique)
+        sums = self.counts.sum(axis=all_but(axis, self.counts.ndim)) * scale
+        cells = self.counts.size / len(sums)
+        deviation = scale * self.deviation * math.sqrt(cells)
+        return PartSums(sums, deviation, bins.maps(self.count)[axis])
 
 
 def combined(margin: Margin, told: Iterable[PartSums]) -> Margin:

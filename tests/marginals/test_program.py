@@ -184,6 +184,35 @@ def test_what_was_guessed_within_parts_gives_way_to_a_finer_count() -> None:
     np.testing.assert_allclose(belief._agreed(belief.tables[1]), finer)
 
 
+def test_joint_counts_tell_of_the_columns_that_they_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A number's bins, in later counts as well; a category is what its own count says."""
+    made = drawn(program_of(COLUMNS, PLAN), Adds(), 0)
+    made.prepare(1)
+    model, cleaned, seen = made._belief, belief.cleaned, []
+    monkeypatch.setattr(belief, "cleaned", lambda one, *_: seen.append(one) or cleaned(one, *_))
+    pair = JointCount((0, 1))
+    counts = counted(made, pair)
+    moved = counts.copy()
+    moved[0], moved[2] = moved[0] + moved[2], 0
+    deviation = model.bins.shapes[0].deviation / 100
+    model.take(pair, moved, deviation)
+    known = [model._margin(i, {}, model._noisy()).masses for i in (0, 1)]
+    np.testing.assert_allclose(known[0], moved.sum(axis=1), atol=0.02 * model.bins.total)
+    assert np.abs(known[0] - model.bins.margin(0).masses).max() > 0.1 * model.bins.total
+    np.testing.assert_array_equal(known[1], model.bins.margin(1).masses)
+    model.take(pair, counts, deviation)
+    first, second = seen
+    assert not first.before
+    (before,) = second.before
+    np.testing.assert_array_equal(before.noisy, moved)
+    np.testing.assert_allclose(first.margins[0].masses, known[0])
+    assert second.margins[0].masses[0] == pytest.approx(
+        (counts + moved).sum(axis=1)[0] / 2, abs=0.05 * model.bins.total
+    )
+
+
 def test_each_step_draws_what_its_entry_states() -> None:
     chooser, noise = Chooses((2, 0, 1)), Adds(amount=5)
     drawn(program_of(COLUMNS, PLAN, chooser), noise, 0, 1, 2)
