@@ -7,6 +7,8 @@ has as low a loss after a tenth to a fifth of the iterations, and half as much i
 """
 
 import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +22,8 @@ _RISE, _SETTLED_RISE, _FALL = 1.5, 1.01, 0.5
 """Factors of the step: until it was too long once, after that, and where it is too long."""
 _MEMORY = 3.0
 """Iterations after which momentum is one half."""
+_SMALLEST = 1e-12
+"""Deviation that a measurement has at least."""
 _COMPILED = {"xla_backend_optimization_level": 0}
 """A model is compiled for some hundred iterations, and what runs hardly faster takes twice as long
 to compile.
@@ -164,6 +168,48 @@ def descent() -> Any:
         return jax.tree.map(lambda some, others: jnp.where(first, some, others), one, other)
 
     return Descent()
+
+
+@dataclass(frozen=True)
+class _SquaredMisses:
+    """Half the squared misses of measurements, in deviations.
+
+    Args:
+        cliques: of each.
+    """
+
+    cliques: tuple[Any, ...]
+
+    def __call__(self, marginals: Any, measured: Any) -> Any:
+        from jax import numpy as jnp
+
+        loss = 0.0
+        for clique, (query, noisy, deviation) in zip(self.cliques, measured, strict=True):
+            found = query(marginals.project(clique))
+            misses = (found - jnp.asarray(noisy)) / jnp.maximum(deviation, _SMALLEST)
+            loss += 0.5 * jnp.vdot(misses, misses)
+        return loss
+
+
+def squared_misses(domain: Any, measurements: Sequence[Any]) -> Any:
+    """Return the loss of measurements whose queries are pytrees, of mbi's interface.
+
+    Of mbi's own loss each query is a part of the program: an estimate from other weights is
+    compiled anew, for seconds. Here numbers are arguments of a program that measurements of the
+    same cliques, sizes and kinds of queries share.
+
+    Args:
+        domain: of mbi.
+        measurements: of mbi.
+    """
+    mbi = backend()
+    cliques = tuple(one.clique for one in measurements)
+    return mbi.marginal_loss.MarginalLossFn(
+        mbi.clique_utils.maximal_subset(cliques),
+        _SquaredMisses(cliques),
+        tuple((one.query, one.noisy_measurement, one.stddev) for one in measurements),
+        mbi.marginal_loss.calculate_l2_lipschitz_from_metadata(domain, measurements),
+    )
 
 
 def _expanded(domain: Any, cliques: Any, start: Any) -> dict[Any, NDArray[np.float64]]:

@@ -7,13 +7,13 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.core.progress import Progress, silent
-from distributed_privrl.marginals.descent import EVALUATIONS, descent
+from distributed_privrl.marginals.descent import EVALUATIONS, descent, squared_misses
 from distributed_privrl.marginals.estimation_backend import backend
 from distributed_privrl.marginals.tables import Clique
 
@@ -61,18 +61,45 @@ class Field:
     hidden: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class _Parts:
-    """Sums over parts, of which each bin has a share: a query of mbi.
+class _Whole(NamedTuple):
+    """All cells, flat: a query, whose numbers are arguments of what is compiled."""
 
-    What mbi finds to be off in a part moves its bins by their shares, and so along straight lines;
+    def __call__(self, factor: Any) -> Any:
+        return factor.datavector()
+
+    def op_norm_sq(self) -> float:
+        """Return the squared norm of the query."""
+        return 1.0
+
+
+class _Weighted(NamedTuple):
+    """All cells, flat, by their weights: a query.
+
+    Args:
+        weights: of cells.
+    """
+
+    weights: Any
+
+    def __call__(self, factor: Any) -> Any:
+        return factor.datavector() * self.weights
+
+    def op_norm_sq(self) -> float:
+        """Return the squared norm of the query."""
+        return float(np.max(np.asarray(self.weights) ** 2))
+
+
+class _Parts(NamedTuple):
+    """Sums over parts, of which each bin has a share: a query.
+
+    What is found to be off in a part moves its bins by their shares, and so along straight lines;
     see `spreading`.
 
     Args:
         lines: ``(K, P)`` of each column.
     """
 
-    lines: tuple[NDArray[np.float64], ...]
+    lines: tuple[Any, ...]
 
     def __call__(self, factor: Any) -> Any:
         return self.of(factor.values)
@@ -155,10 +182,10 @@ def estimated(
     for one in measured:
         own = tuple(str(i) for i in one.clique)
         if one.lines:
-            query = _Parts(one.lines)
-            values = np.asarray(query.of(one.counts)) / unit
+            parts = _Parts(one.lines)
+            values = np.asarray(parts.of(one.counts)) / unit
             scale = float(np.max(one.deviations)) / unit
-            measurements.append(mbi.LinearMeasurement(values, own, scale, query))
+            measurements.append(mbi.LinearMeasurement(values, own, scale, parts))
             continue
         deviations = (
             np.broadcast_to(np.asarray(one.deviations, np.float64), one.counts.shape) / unit
@@ -166,11 +193,7 @@ def estimated(
         scale = float(np.median(deviations))
         weights = (scale / deviations).ravel()
         even = bool((weights == 1).all())
-        query = (
-            mbi.marginal_loss.DatavectorQuery()
-            if even
-            else mbi.marginal_loss.WeightedQuery(weights)
-        )
+        query = _Whole() if even else _Weighted(weights)
         values = one.counts.ravel() / unit * weights
         measurements.append(mbi.LinearMeasurement(values, own, scale, query))
     names = {one.clique: tuple(str(i) for i in one.clique) for one in measured}
@@ -183,7 +206,7 @@ def estimated(
     progress(ESTIMATING, 0, most)
     found = descent().estimate(
         domain,
-        measurements,
+        squared_misses(domain, measurements),
         known_total=total / unit,
         iters=EVALUATIONS * most,
         tol=_TOLERANCE,

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from distributed_privrl.marginals import model
-from distributed_privrl.marginals.descent import _expanded
+from distributed_privrl.marginals.descent import _expanded, descent
 from distributed_privrl.marginals.estimation_backend import backend
 from distributed_privrl.marginals.model import ESTIMATING, Measured, estimated
 from tests.marginals.fields import joint
@@ -102,3 +102,22 @@ def test_potentials_are_those_of_larger_cliques() -> None:
     together = values["c", "a"].T[:, None, :] + values["b",][None, :, None]
     np.testing.assert_allclose(found["a", "b", "c"], together)
     assert not found["d",].any()
+
+
+def test_estimates_of_other_numbers_are_not_compiled_anew() -> None:
+    """Compiling one takes seconds, and all the rest of it takes a few hundredths."""
+    source, line = np.random.default_rng(5), np.repeat(np.eye(2), [2, 1], axis=0)
+
+    def measured() -> list[Measured]:
+        pairs = source.gamma(2.0, 50.0, (2, 3, 3))
+        return [
+            Measured((0, 1), pairs[0], source.uniform(1, 9, (3, 3))),
+            Measured((1, 2), pairs[1], 5.0, (line, line * source.uniform(0.5, 1))),
+            Measured((2,), pairs[1].sum(axis=0), 3.0),
+        ]
+
+    first = estimated((3, 3, 3), measured(), total=1000.0)
+    compiled = descent()._multi_step._cache_size()
+    second = estimated((3, 3, 3), measured(), total=900.0, last=True)
+    assert descent()._multi_step._cache_size() == compiled > 0
+    assert not np.allclose(joint(first), joint(second))
