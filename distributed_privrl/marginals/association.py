@@ -119,8 +119,9 @@ def associated(
             step = np.linalg.solve(curvature + damping * diagonal, gradient)
             trial = phi + np.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
             found = table(trial)
-            if misfit(trial, found) < least:
-                phi, best, least, damping = trial, found, misfit(trial, found), damping / 3
+            missed = misfit(trial, found)
+            if missed < least:
+                phi, best, least, damping = trial, found, missed, damping / 3
                 break
             damping *= 10
         if before - least < 0.01:
@@ -147,18 +148,21 @@ def _precision(smoothness: Smoothness) -> NDArray[np.float64]:
 
 def _slopes(table: NDArray[np.float64], features: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return how a table's cells grow with each slope, ``(F, K, L)``; its sums stay."""
-    left = features.copy()
+    left, weighed = features.copy(), np.empty_like(features)
     rows, columns = table.sum(axis=1), table.sum(axis=0)
     for _ in range(_CENTERINGS):
-        left -= ((left * table).sum(axis=2) / rows)[:, :, None]
-        left -= ((left * table).sum(axis=1) / columns)[:, None, :]
-    return np.asarray(left * table)
+        np.multiply(left, table, out=weighed)
+        left -= (weighed.sum(axis=2) / rows)[:, :, None]
+        np.multiply(left, table, out=weighed)
+        left -= (weighed.sum(axis=1) / columns)[:, None, :]
+    return np.multiply(left, table, out=weighed)
 
 
 def _with_sums(
     table: NDArray[np.float64], rows: NDArray[np.float64], columns: NDArray[np.float64]
 ) -> NDArray[np.float64]:
+    table = table.copy()
     for _ in range(_SWEEPS):
-        table = table * (rows / np.maximum(table.sum(axis=1), 1e-300))[:, None]
-        table = table * (columns / np.maximum(table.sum(axis=0), 1e-300))
+        table *= (rows / np.maximum(np.add.reduce(table, axis=1), 1e-300))[:, None]
+        table *= columns / np.maximum(np.add.reduce(table, axis=0), 1e-300)
     return table

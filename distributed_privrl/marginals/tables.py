@@ -215,10 +215,12 @@ def blocks(
     table: NDArray[Number], maps: Sequence[NDArray[np.int64]], *, first: int = 0
 ) -> NDArray[Number]:
     """Return the sums of a table over blocks of bins, along each axis from the ``first`` one on."""
+    found = table
     for axis, one in enumerate(maps, start=first):
-        starts = np.flatnonzero(np.diff(one, prepend=-1))
-        table = np.add.reduceat(table, starts, axis=axis)
-    return table
+        if one[-1] < len(one) - 1:  # else each bin is a block
+            starts = np.searchsorted(one, np.arange(one[-1] + 1))
+            found = np.add.reduceat(found, starts, axis=axis)
+    return table.copy() if found is table else found
 
 
 def raked(
