@@ -107,7 +107,10 @@ def test_a_lost_relation_is_named_with_what_follows_from_it() -> None:
     assert found.associations["dose", "gain"] < -0.7
 
 
-def test_an_action_that_no_longer_follows_from_the_state_is_named() -> None:
+def test_an_action_that_no_longer_follows_from_the_state_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_areas", lambda *_: ())  # nobody looks at them
     (kept,) = judged(REAL, clinic(400, 1)).chosen
     assert kept.name == "dose"
     assert kept.value > 0.8 * kept.lowest > 0.1
@@ -251,18 +254,20 @@ def test_lengths_of_trajectories_are_compared_where_both_have_some() -> None:
     assert any("ward" in one.name for one in found.over_time), "a state has its successor"
 
 
+@pytest.mark.usefixtures("nothing_learned")
 def test_what_changes_with_time_is_judged_where_both_have_trajectories() -> None:
     risen = with_columns(REAL, gain=REAL.frame["gain"] + np.tile(np.arange(5.0), 400))
-    pairs = {one.name: one for one in judged(risen, REAL).pairs}
-    lost = pairs[f"gain and {module.TIME}"]
+    found = judged(risen, REAL)
+    lost = {one.name: one for one in found.pairs}[f"gain and {module.TIME}"]
     assert lost.real > 0.5 > 0.1 > abs(lost.synthetic)
-    problems = problems_of(judged(risen, REAL))
+    problems = problems_of(found)
     assert any(text.startswith(f"how gain and {module.TIME} go together: 0.") for text in problems)
     assert not any(module.TIME in one.name for one in judged(risen, risen).columns)
     alone = dataclasses.replace(risen, ends=np.ones(len(risen), bool))
     assert not any(module.TIME in one.name for one in judged(alone, REAL).pairs)
 
 
+@pytest.mark.usefixtures("nothing_learned")
 def test_a_spread_that_grows_along_trajectories_is_judged() -> None:
     """As wages do; the means of steps, which pairs judge, stay as they are."""
     rng, times = np.random.default_rng(0), np.tile(np.arange(5.0), 400)
@@ -280,6 +285,7 @@ def test_a_spread_that_grows_along_trajectories_is_judged() -> None:
     assert not any(one.name == name for one in judged(alone, flat).over_time)
 
 
+@pytest.mark.usefixtures("nothing_learned")
 def test_a_hump_along_trajectories_is_judged() -> None:
     """As careers are; neither ranks nor spreads see where the middle lies."""
     rng, times = np.random.default_rng(0), np.tile(np.arange(5.0), 400)
