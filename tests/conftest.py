@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from sqlalchemy import Engine, event
@@ -21,6 +20,7 @@ from distributed_privrl.core.executor import Executor
 from distributed_privrl.evaluation import two_sample
 from distributed_privrl.privacy.accounting import coarse_figures
 from distributed_privrl.privacy.ledger import storage
+from tests.panels import one_panel
 
 os.environ.setdefault("RAY_worker_niceness", "0")
 """By default it is 15, and the test processes beside them would leave Ray's workers no core."""
@@ -68,16 +68,6 @@ def _blank(figure: Figure, file: BinaryIO, *, format: str, **_: object) -> None:
     file.write(BLANK[format])
 
 
-def _one_panel(
-    figure: Figure, rows: int = 1, columns: int = 1, *, squeeze: bool = True, **_: object
-) -> Any:
-    """Return one panel in all places: what is undrawn is made of panels for the most part."""
-    panel = figure.add_subplot()
-    panel.remove = lambda: None  # type: ignore[method-assign]
-    grid = np.full((rows, columns), panel, dtype=object)
-    return panel if squeeze and grid.size == 1 else grid.squeeze() if squeeze else grid
-
-
 @pytest.fixture(scope="module", autouse=True)
 def quick_reports(request: pytest.FixtureRequest) -> Iterator[None]:
     """Leave out what takes most of a report's time in folders where nobody looks at it."""
@@ -85,7 +75,7 @@ def quick_reports(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if folder not in DRAWN:
             patch.setattr(Figure, "savefig", _blank)
-            patch.setattr(Figure, "subplots", _one_panel)
+            patch.setattr(Figure, "subplots", one_panel)
         patch.setattr(two_sample, "TREES", 15)  # they tell apart what can be told apart in tests
         if folder not in TOLD_APART:
             patch.setattr(two_sample, "area", lambda *_, **__: 0.5)

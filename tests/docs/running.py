@@ -14,11 +14,13 @@ from typer.testing import CliRunner
 
 from distributed_privrl.cli.app import app
 from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.evaluation import plots, two_sample
 from distributed_privrl.experiments.sweeps.job import Job
 from distributed_privrl.experiments.sweeps.trial import run_trial
 from distributed_privrl.privacy.ledger.storage import ledger_url
 from distributed_privrl.runtime import launch, tuning
 from tests.docs.pages import ROOT, Fence, all_fences
+from tests.panels import OnePanelled
 
 Smaller = Callable[[Sequence[str]], Sequence[str]]
 """Returns what is added to a command's words (verb first), so that it ends in a second or two."""
@@ -31,6 +33,13 @@ def in_folder(folder: Path, patch: pytest.MonkeyPatch) -> None:
     patch.chdir(folder)
     patch.setattr(launch, "start_executor", lambda runtime: LocalExecutor())
     patch.setattr(tuning, "run_jobs", _one_after_another)
+
+
+def leave_out_pictures(patch: pytest.MonkeyPatch) -> None:
+    """Make what is in reports, but no pictures, and no trees that tell rows apart."""
+    patch.setattr(plots, "Figure", OnePanelled)
+    patch.setattr(plots, "render", lambda *_: b"<svg/>")
+    patch.setattr(two_sample, "area", lambda *_, **__: 0.75)
 
 
 def _one_after_another(jobs: Sequence[Job], *, ledger: str | None, **_: Any) -> list[Exception]:

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from distributed_privrl.evaluation import plots, two_sample
 from distributed_privrl.marginals import belief
 from tests.docs.pages import ROOT
-from tests.docs.running import in_folder, run_cells
+from tests.docs.running import in_folder, leave_out_pictures, run_cells
 from tests.docs.smaller import smaller
 from tests.marginals.programs import chained
 
@@ -57,8 +56,7 @@ def test_a_notebook_is_some_ten_cells_that_run_plot_and_judge(
     assert any("The judgement" in text for kind, text in cells if kind == "markdown")
     in_folder(tmp_path, monkeypatch)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(plots, "render", lambda *_: b"<svg/>")
-    monkeypatch.setattr(two_sample, "area", lambda *_, **__: 0.75)
+    leave_out_pictures(monkeypatch)
     monkeypatch.setattr(belief, "estimated", chained)
     for name in ("MINARI_DATASETS_PATH", "PRIVRL_LEDGER"):
         monkeypatch.setenv(name, "the notebook sets its own")
