@@ -15,8 +15,8 @@ _SEEN = 2.0
 _RESOLVED = 3.0
 """Deviations of its noise that the mean cell of a joint count weighs where parts tell no more."""
 _OWN = 0.75
-"""The same of a number and what it becomes, whose weight lies in few cells."""
-_CLEAR = 8.0
+"""The same of a number and what it becomes, whose weight may lie in few cells."""
+_CLEAR = 6.0
 """Deviations that the mean cell weighs where coarser parts are left out: these tell the same."""
 
 
@@ -87,6 +87,16 @@ class Candidates:
                 found += counts
         return found
 
+    def weight(self, count: JointCount) -> int:
+        """Return what a joint count matters for an agent, 1 to `LARGEST_WEIGHT`.
+
+        What parts show of a number and what it becomes is worth less than what bins show, which may
+        be that it stays. A change says that itself.
+        """
+        weight, columns = self.weights[count.clique], self._bins.columns
+        finer = self._has_own(count.clique) and not any(columns[i].difference for i in count.clique)
+        return max(weight - 1, 1) if count.parts and finer else weight
+
     def asked(self, measured: Sequence[Clique], open_: Sequence[JointCount]) -> JointCount | None:
         """Return what is to be counted next in any case; None: nothing that could tell anything.
 
@@ -113,24 +123,24 @@ class Candidates:
         """Return the ways of counting a clique: in bins, and maybe in parts of its numbers.
 
         Parts are for what noise would hide between bins: where a cell weighs little beside it on
-        average. What a number becomes in a step follows from itself far more finely than from a
-        part: there bins are counted up to more noise, and in a triple always, whose halves would
-        say little of it and be chosen for what else it tells. The model holds bins even so, and
-        must have room for all that numbers become. Parts
-        that are clear by themselves stand for all coarser ones, whose sums they tell. Several
-        numbers of a triple are counted in halves alone: what finer parts tell of two of them, their
-        own count tells better.
+        average. What a number becomes in a step may follow from itself far more finely than from a
+        part, as an age does, or loosely, as a delay does: up to more noise bins are counted there,
+        or halves, which are not chosen where bins show more. In a triple bins alone are: its halves
+        would say little of it, and be chosen for what else it tells. The model holds bins even so,
+        and must have room for all that numbers become. Parts that are clear by themselves stand for
+        all coarser ones, whose sums they tell. Several numbers of a triple are counted in halves
+        alone: what finer parts tell of two of them, their own count tells better.
         """
         bins = self._bins
         cells, weight = math.prod(bins.sizes[i] for i in clique), bins.weight_of(clique)
-        own = self._has_own(clique)
-        seen = weight / cells > (_OWN if own else _RESOLVED) * self._joint_deviation
-        seen |= own and len(clique) > 2
+        own, mean = self._has_own(clique), weight / cells
+        seen = mean > _RESOLVED * self._joint_deviation or (own and len(clique) > 2)
         numbers = [i for i in clique if bins.columns[i].cells is not None]
         if not numbers or seen or not fits(clique, *self._own):
             return [JointCount(clique)]
         most = max(bins.sizes[i] for i in numbers)
-        if len(clique) > 2 and len(numbers) > 1:
+        loose = own and mean > _OWN * self._joint_deviation
+        if loose or (len(clique) > 2 and len(numbers) > 1):
             most = min(most, min(CUTS) + 1)
         found = {bins.counted(JointCount(clique)): JointCount(clique)}
         for parts in CUTS:

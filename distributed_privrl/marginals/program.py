@@ -164,7 +164,7 @@ class MarginalsProgram(TableProgram[TableModel]):
                 own,
                 np.rint(blocks(expected[one.clique], belief.bins.maps(one))).astype(np.int64),
                 noise=round(_HIDDEN * deviation),
-                weight=belief.candidates.weights[one.clique],
+                weight=belief.candidates.weight(one),
                 ordered=belief.bins.ordered(one.clique),
             )
             for one, own in zip(open_, counts, strict=True)

@@ -4,8 +4,9 @@ A model of pairs knows of two observations that go together, and not that the ne
 counts of observations stand for those of next observations, too, and those of the action before for
 the action. Observations also go together because an action was chosen by both; for that the model
 has the next action as a hidden column, which is counted with next observations as the action is
-with observations. Rows that stand alone have no next step to be drawn, and a model of them has no
-room to spare for it. All of it is post-processing of released counts.
+with observations. Rows that are drawn alone have no next step, and so no hidden column. Where
+nobody saw what follows an end, their next observations are other rows of the table, and go together
+as these do; else they may be of none. All of it is post-processing of released counts.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -28,13 +29,14 @@ class Successors:
     """
 
     def __init__(self, columns: TableColumns) -> None:
-        after = columns.of("next_observation") if columns.of("time") else ()
+        steps = bool(columns.of("time"))
+        after = columns.of("next_observation") if steps or columns.ends_unseen else ()
         actions = columns.of("action")
         reached = {columns[i].like: i for i in after if columns[i].like is not None}
         moving = {columns[i].place for i in after}
         self._columns = columns
-        self.hidden: tuple[int, ...] = actions if moving else ()
-        """The columns whose successors are hidden, in order; none of rows that stand alone."""
+        self.hidden: tuple[int, ...] = actions if moving and steps else ()
+        """The columns whose successors are hidden, in order; none of rows that are drawn alone."""
         self._before: dict[int, int] = {
             i: reached.get(i, i)
             for i in columns.of("observation")

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import BudgetError, UnsafeError
-from distributed_privrl.marginals import belief, candidates, shapes, table_program
+from distributed_privrl.marginals import belief, candidates, program, shapes, table_program
 from distributed_privrl.marginals.model import elimination
 from distributed_privrl.marginals.program import MarginalsProgram, score
 from distributed_privrl.marginals.step_tables import step_columns
@@ -97,8 +97,9 @@ def test_numbers_are_counted_in_parts_where_noise_hides_bins(
     named = open_counts()
     assert {((state, "action"), 0), ((state, "action"), 2), ((state, after), 0)} <= named
     assert ((state, "action"), 5) not in named  # it has four values
-    for clique, parts in named:  # neither categories nor what a number becomes
-        assert not parts or len({state, after} & set(clique)) == 1
+    assert {parts for clique, parts in named if clique == (state, after)} == {0, 2}
+    for clique, parts in named:  # not categories
+        assert not parts or {state, after, "reward"} & set(clique)
     triple = (state, "action", "reward")  # of two numbers
     assert {parts for clique, parts in named if clique == triple} == {0, 2}
     assert {parts for clique, parts in named if clique == (state, "reward")} == {0, 2, 3}
@@ -108,24 +109,49 @@ def test_numbers_are_counted_in_parts_where_noise_hides_bins(
     _, room = elimination(made._belief.bins.sizes, [pair])
     few = open_counts(model_cells=room)  # as much as what a number becomes takes
     assert ((state, after), 0) in few
-    assert not any(parts for _, parts in few)
+    assert not any(parts for clique, parts in few if clique != (state, after))
     one, other = made._belief.bins.maps(JointCount((0, 1), 2))
     assert len(set(one.tolist())) == 2 < len(one)
     assert other.tolist() == [0, 1]
 
 
-def test_what_a_number_becomes_is_counted_in_parts_where_its_few_cells_drown_too(
+def test_what_a_number_becomes_is_counted_in_bins_or_halves_until_its_few_cells_drown_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pair = ("observation_0", "next_observation_0")
+    monkeypatch.setattr(candidates, "_RESOLVED", 100.0)
     monkeypatch.setattr(candidates, "_CLEAR", 1000.0)
     monkeypatch.setattr(shapes, "ATOM", 1.0)
-    for noise, parts in ((0.75, {0}), (100.0, {0, 2, 3})):
+    for noise, parts in ((0.75, {0, 2}), (100.0, {0, 2, 3})):
         monkeypatch.setattr(candidates, "_OWN", noise)
         found = open_counts()
         assert {parts for clique, parts in found if clique == pair} == parts
         triples = {parts for clique, parts in found if set(pair) < set(clique)}
         assert triples == {0}  # halves say little of what it becomes
+
+
+def test_halves_of_what_a_number_becomes_are_worth_less_to_a_choice_than_its_bins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(candidates, "_RESOLVED", 100.0)
+    monkeypatch.setattr(candidates, "_CLEAR", 1000.0)
+    monkeypatch.setattr(shapes, "ATOM", 1.0)
+    weights, names = list[int](), [one.name for one in COLUMNS.columns]
+
+    def scored(*given: Any, weight: int, **settings: Any) -> int:
+        weights.append(weight)
+        return score(*given, weight=weight, **settings)
+
+    monkeypatch.setattr(program, "score", scored)
+    made = drawn(program_of(COLUMNS, PLAN), Adds(), 0)
+    made.prepare(1)
+    open_ = made._belief.worth_counting()
+    made.step(1, group(ROWS, COLUMNS), Adds(), 1)
+    found = dict(zip(open_, weights, strict=False))
+    state, after = (names.index(one) for one in ("observation_0", "next_observation_0"))
+    action, reward = names.index("action"), names.index("reward")
+    assert (found[JointCount((state, after))], found[JointCount((state, after), 2)]) == (4, 3)
+    assert found[JointCount((state, action), 2)] == found[JointCount((state, reward), 2)] == 4
 
 
 def test_parts_that_are_alike_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,8 +25,10 @@ PEOPLE, STEPS = 4000, 5
 NOISE = 0.5 * UNIT_WEIGHT
 
 
-def columns(*, lasting: tuple[int, ...] = (), previous: bool = True) -> TableColumns:
-    """Return columns of three categories, an action and a reward."""
+def columns(
+    *, lasting: tuple[int, ...] = (), previous: bool = True, alone: bool = False
+) -> TableColumns:
+    """Return columns of three categories, an action and a reward; of rows that are drawn alone."""
     bounds = Bounds(low=np.zeros(1), high=np.ones(1), columns=("reward",), step=np.ones(1))
     steps = step_columns(
         MultiDiscrete([3, 3, 2]),
@@ -36,6 +38,8 @@ def columns(*, lasting: tuple[int, ...] = (), previous: bool = True) -> TableCol
         ends=3,
         lasting=lasting,
     )
+    if alone:  # and nobody saw what follows an end
+        return replace(steps, ends_unseen=True)
     return trajectory_columns(steps, groups=2, previous=previous)
 
 
@@ -98,11 +102,18 @@ def test_what_lasts_stays_and_cells_go_along_with_their_columns() -> None:
     np.testing.assert_allclose(shares, counts[:, :3].T / counts[:, :3].sum())
 
 
-def test_rows_that_stand_alone_tell_nothing_of_others() -> None:
+def test_rows_that_stand_alone_tell_of_others_where_what_follows_is_a_row() -> None:
     table = columns()
     alone = replace(table, columns=table.columns[: place(table, "previous_action")])
-    assert Successors(alone).hidden == ()
     assert Successors(alone).told((0, 1), np.ones((3, 3))) is None
+    unseen = replace(alone, ends_unseen=True)
+    clique, shares = Successors(unseen).told((0, 1), np.eye(3)) or ((), np.empty(0))
+    assert named(unseen, clique) == ["next_observation_0", "next_observation_1"]
+    np.testing.assert_allclose(shares, np.eye(3) / 3)
+    action = place(unseen, "action")  # of which row: there is no next step
+    assert Successors(unseen).told((0, action), np.ones((3, 3))) is None
+    for one in (alone, unseen):
+        assert Successors(one).hidden == ()
 
 
 def people(seed: int) -> Steps:
@@ -124,9 +135,11 @@ def people(seed: int) -> Steps:
     return steps_in_time(transitions, times)
 
 
-def believed(counted: list[tuple[str, ...]], **settings: Any) -> tuple[Belief, NDArray[np.int32]]:
+def believed(
+    counted: list[tuple[str, ...]], *, alone: bool = False, **settings: Any
+) -> tuple[Belief, NDArray[np.int32]]:
     """Return what is believed after noisy counts of columns together, and the exact bins."""
-    table = columns()
+    table = columns(alone=alone)
     cells = table.coded(people(1)).cells
     weight = UNIT_WEIGHT / STEPS
     source = np.random.default_rng(2)
@@ -135,7 +148,8 @@ def believed(counted: list[tuple[str, ...]], **settings: Any) -> tuple[Belief, N
         noise = NOISE * source.standard_normal(counts.shape)
         return np.rint(weight * counts + noise).astype(np.int64)
 
-    facts = TableFacts(columns=table, seed=4, rows=20_000, given=known_before(table), **settings)
+    given = () if alone else known_before(table)
+    facts = TableFacts(columns=table, seed=4, rows=20_000, given=given, **settings)
     belief = Belief(facts, joint_deviation=NOISE, planned=len(counted))
     sizes = [one.size for one in table.columns]
     single = [
@@ -166,6 +180,17 @@ def test_observations_that_go_together_do_so_after_steps() -> None:
     assert (drawn.observations[:, 0] == drawn.observations[:, 1]).mean() > 0.95
     steps = drawn.transitions("trajectory")
     assert (steps.observations[:, 1] == steps.actions).mean() > 0.95
+
+
+def test_next_observations_of_rows_that_are_drawn_alone_go_together_as_observations_do() -> None:
+    belief, cells = believed([("observation_0", "observation_1")], alone=True)
+    table = belief.bins.columns
+    pair = place(table, "next_observation_0"), place(table, "next_observation_1")
+    goes_on = cells[table.followed(cells)]
+    assert (goes_on[:, pair[0]] == goes_on[:, pair[1]]).all()
+    belief.estimate()
+    expected = belief.expected(pair)
+    assert np.trace(expected) > 0.95 * expected.sum()
 
 
 def test_next_observations_go_together_by_the_action_that_both_lead_to() -> None:
