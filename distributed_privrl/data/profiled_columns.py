@@ -39,6 +39,10 @@ TIMES = {"time", "hour", "day", "date", "week", "month", "year", "step", "visit"
 TIMES |= {"minute", "second", "t", "timestamp", "order", "round", "seq", "sequence"}
 PLAIN_IDS = {"id", "hid", "pid", "uid"}
 _IDS = {*PLAIN_IDS, *PEOPLE, *COURSES}
+_NO_IDS = {"acid", "aid", "amid", "avid", "bid", "covid", "fluid", "grid", "humid", "hybrid", "kid"}
+_NO_IDS |= {"lipid", "liquid", "mid", "overpaid", "paid", "prepaid", "rapid", "rigid", "solid"}
+_NO_IDS |= {"steroid", "thyroid", "underpaid", "unpaid", "valid", "invalid", "void"}
+"""English words that end as names of ids do."""
 _NUMBERED = 0.5
 """Of those with several rows, whose rows a column numbers without a gap."""
 _YEAR_LAST = r"\s*\d{1,2}([./-])\d{1,2}\1(\d{2}|\d{4})\s*"
@@ -130,7 +134,7 @@ def _kind(
         return "unclear date", False, None
     if values == 2:
         return "flag", False, None
-    if values <= FEW_VALUES and values <= len(there) / 2 and not hints(name, _IDS):
+    if values <= FEW_VALUES and values <= len(there) / 2 and not called_as_an_id(name):
         return "category", False, None
     spaces = there.head(1000).astype(str).str.count(r"\s").mean()
     return ("text" if spaces >= 2 and values > len(there) / 2 else "identifier"), False, None
@@ -153,7 +157,7 @@ def _number_kind(name: str, found: NDArray[np.float64], values: int) -> tuple[Co
     if not whole:
         return "number", False
     counted = values == len(found) > 2 and found.max() - found.min() + 1 == values
-    if counted or hints(name, _IDS):
+    if counted or called_as_an_id(name):
         return "identifier", False
     return "whole number", values <= FEW_LEVELS
 
@@ -179,6 +183,18 @@ def called_as_a_person(name: str) -> bool:
         (True, False)
     """
     return hints(name, PEOPLE)
+
+
+def called_as_an_id(name: str) -> bool:
+    """Say whether a column's name is that of an id, a person, or a course of events.
+
+    Example:
+        >>> [called_as_an_id(name) for name in ("patient", "childid", "stay_id", "amount_paid")]
+        [True, True, True, False]
+    """
+    last = re.split(r"[^a-z]+", name.lower())[-1]
+    glued = len(last) > 3 and last.endswith("id") and last not in _NO_IDS
+    return glued or hints(name, _IDS)
 
 
 def hints(name: str, words: set[str]) -> bool:

@@ -31,6 +31,11 @@ _WHY_NOT = (
     "a column of them is lost in noise or nearly always the same, they have too many combinations"
     " (`model.cells`), or no count was left: others were chosen instead."
 )
+_LOST = (
+    "a crash came between their reservation and their release. They stay paid for, as nobody knows"
+    " what was drawn, and what they would have counted is not in the release. If that is too little"
+    " and there is budget left, start a new run."
+)
 _LAST_ROWS = (
     " What follows a last row is in no table: a line with a next value, or a change, is of the rows"
     " alone that another one follows."
@@ -76,8 +81,8 @@ def counted_sections(
         plan: names of columns, numbers of parts, steps and deviations of noise. Neither scores nor
         exact counts are in a checkpoint; no event.
     """
-    found = _released(folder, ledger, run_id)
-    if found is None or not found.value:
+    found, lost = _released(folder, ledger, run_id)
+    if found is None or not (found.value or lost):
         return []
     count = Metric(
         name="joint counts",
@@ -99,7 +104,8 @@ def counted_sections(
         value=found.map(lambda made: "; ".join(_missed(made, asked, info)) or "none"),
         explanation=_WHY_NOT if _missed(found.value, asked, info) else "",
     )
-    metrics = [count, *[missed] * bool(asked), *lines]
+    crashed = Metric(name="steps lost", value=found.map(lambda _: lost), explanation=_LOST)
+    metrics = [count, *[crashed] * bool(lost), *[missed] * bool(asked), *lines]
     explanation = _EXPLANATION + of_trajectories(found.value, info)
     return [Section(title=TITLE, explanation=explanation, metrics=metrics)]
 
@@ -132,11 +138,14 @@ def _as_asked(name: str, info: DatasetInfo) -> str:
 
 def _released(
     folder: Path, ledger: Ledger, run_id: str
-) -> Answer[Sequence[CountedTogether]] | None:
-    """Return the joint counts of the run's checkpoint, under the entry that paid; None: none."""
+) -> tuple[Answer[Sequence[CountedTogether]] | None, int]:
+    """Return the joint counts of the run's checkpoint, under the entry that paid; None: none.
+
+    With them comes how many steps were paid for and lost.
+    """
     path = folder / CHECKPOINT
     if not path.exists():
-        return None
+        return None, 0
     for name in (run_id, f"{run_id}/{STAGE}"):
         entry = ledger.reserved(name)
         if entry is None or entry.status != "settled":
@@ -146,8 +155,8 @@ def _released(
         except PrivRLError:
             continue
         found: Sequence[CountedTogether] = from_tensors(tensors) or []
-        return settled_answer(entry, found)
-    return None
+        return settled_answer(entry, found), entry.reserved_rounds - entry.committed_rounds
+    return None, 0
 
 
 def in_words(one: CountedTogether, info: DatasetInfo) -> str:

@@ -101,7 +101,7 @@ class Candidates:
         """Return what is to be counted next in any case; None: nothing that could tell anything.
 
         Of the ways of counting the columns it is the finest whose mean cell stands out from noise,
-        else the coarsest.
+        else the coarsest; of a number and what it becomes bins up to more noise, see `_counts`.
 
         Args:
             measured: columns that were counted together.
@@ -113,7 +113,10 @@ class Candidates:
                 cells = {one: math.prod(self._bins.counted(one)) for one in ways}
                 least = _RESOLVED * self._joint_deviation
                 weight = self._bins.weight_of(clique)
-                clear = [one for one in ways if weight / cells[one] >= least]
+                own = _OWN * self._joint_deviation if self._has_own(clique) else least
+                clear = [
+                    one for one in ways if weight / cells[one] >= (least if one.parts else own)
+                ]
                 return (
                     max(clear, key=cells.__getitem__) if clear else min(ways, key=cells.__getitem__)
                 )

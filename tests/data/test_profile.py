@@ -4,6 +4,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -151,6 +152,29 @@ def test_a_number_within_a_year_is_no_part_of_a_person() -> None:
     (said,) = [line for line in opened(profile(frame, Roles()).found) if "stint" in line][1:]
     assert said.startswith("some rows of one player_id have the same year, and stint tells them")
     assert said.endswith("draft with --trajectory player_id --order year")
+
+
+def test_an_id_whose_name_is_one_word_is_a_unit_and_an_amount_paid_is_none() -> None:
+    """As in the pupils of mlmRev's egsingle: childid and schoolid are whole numbers."""
+    pupils, years = 60, 4
+    of = np.repeat(np.arange(pupils), years)
+    frame = pd.DataFrame(
+        {
+            "schoolid": 2020 + of % 6,
+            "childid": 273_026_452 + 13 * of,
+            "year": np.tile(np.arange(years), pupils),
+            "paid": (7 * of + np.arange(len(of))) % 97,
+        }
+    )
+    found = profile(frame, Roles())
+    assert kinds(found) == {
+        "schoolid": "identifier",
+        "childid": "identifier",
+        "year": "whole number",
+        "paid": "whole number",
+    }
+    assert (found.units, found.trajectory) == (("childid", "schoolid"), "childid")
+    assert found.order == "year"
 
 
 def test_households_are_taken_for_units_before_the_number_of_a_purchase() -> None:

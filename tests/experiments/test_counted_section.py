@@ -21,10 +21,12 @@ from distributed_privrl.experiments.counted_section import (
 )
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.marginals import belief
+from distributed_privrl.marginals.program import MarginalsProgram
 from distributed_privrl.marginals.stage import CHECKPOINT
 from distributed_privrl.marginals.together import CountedTogether, from_tensors
 from distributed_privrl.privacy.metrics import ReleasedValue
 from distributed_privrl.rounds.checkpoint import load_checkpoint, save_checkpoint
+from distributed_privrl.rounds.round_server import RoundServer
 from tests.evaluation.named import info_of
 from tests.marginals.programs import chained
 from tests.worlds.intake import DATASET, RELEASED, Intake
@@ -98,6 +100,28 @@ def test_a_report_that_is_written_anew_says_the_same_without_the_rows(tmp_path: 
     ask = done.directory.checkpoint, place.ledger
     assert counted_sections(*ask, done.directory.run_id, info, unit="patient")
     assert not counted_sections(*ask, "another-run", info, unit="patient")
+
+
+def test_a_step_that_a_crash_lost_is_told_with_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Intake(tmp_path).budget()
+    right = MarginalsProgram.step
+
+    def dies(made: MarginalsProgram, number: int, *rest: Any) -> None:
+        right(made, number, *rest)
+        if number == 1:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MarginalsProgram, "step", dies)
+        patch.setattr(RoundServer, "suspend", lambda _: None)  # nothing more is written
+        with pytest.raises(KeyboardInterrupt):
+            place.run(key=None)
+    count, lost, line = shown(place.run(key=None, resume=True).directory.report)
+    assert (count["value"], lost["name"], lost["value"]) == (1, "steps lost", 1)
+    assert "stay paid for" in lost["explanation"]
+    assert "in step 2" in line["value"]
 
 
 def test_what_was_asked_for_and_not_counted_is_named(tmp_path: Path) -> None:

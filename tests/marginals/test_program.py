@@ -1,10 +1,13 @@
 """What the server draws in each step, what it keeps, and what it makes of it."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import BudgetError, UnsafeError
@@ -152,6 +155,62 @@ def test_halves_of_what_a_number_becomes_are_worth_less_to_a_choice_than_its_bin
     action, reward = names.index("action"), names.index("reward")
     assert (found[JointCount((state, after))], found[JointCount((state, after), 2)]) == (4, 3)
     assert found[JointCount((state, action), 2)] == found[JointCount((state, reward), 2)] == 4
+
+
+class Best(Chooses):
+    """Takes what has the best score."""
+
+    def choose_exponential(self, scores: Sequence[int], *, scale: float, tag: int = 0) -> int:
+        return int(np.argmax(scores))
+
+
+WIDE = step_columns(Box(0, 23, (1,)), ACTION, step_bounds(high=23.0), next_observation="absolute")
+OWN = tuple(WIDE.of("observation", "next_observation"))
+
+
+def counted_once(*, loose: bool, **settings: Any) -> MarginalsProgram:
+    """Return a program that made one joint count of 24 values and of what each becomes.
+
+    Normal scores before and after a step go together by .35, or each value is one higher.
+    """
+    source = np.random.default_rng(0)
+    one, other = source.standard_normal((2, 1000))
+    other = 0.35 * one + math.sqrt(1 - 0.35**2) * other
+    before, after = (
+        np.searchsorted(np.quantile(z, np.arange(1, 24) / 24), z) for z in (one, other)
+    )
+    after = after if loose else (before + 1) % 24
+    chance = source.integers(0, 2, (1000, 2))
+    rows = steps_of(
+        [
+            (float(s), int(a), float(r), float(z), False)
+            for s, z, (a, r) in zip(before, after, chance, strict=True)
+        ]
+    )
+    plan = plan_of(WIDE, steps=1, tables=1, epsilon=4.0)
+    made = program_of(WIDE, plan, Best(), most_cells=2000, rows=20_000, **settings)
+    for index in range(2):
+        made.prepare(index)
+        made.step(index, group(rows, WIDE), Adds(), index)
+    return made
+
+
+@pytest.mark.parametrize(("loose", "parts", "least"), [(True, 2, 0.25), (False, 0, 0.7)])
+def test_halves_are_chosen_where_a_number_loosely_stays_and_bins_where_it_rises_by_one(
+    loose: bool, parts: int, least: float
+) -> None:
+    made = counted_once(loose=loose)
+    assert [one.count for one in made._belief.tables] == [JointCount(OWN, parts)]
+    shares = made._belief.expected(OWN) / made._belief.bins.total
+    first, last = (np.arange(size) - (size - 1) / 2 for size in shares.shape)
+    spread = math.sqrt(shares.sum(axis=1) @ first**2 * (shares.sum(axis=0) @ last**2))
+    assert first @ shares @ last > least * spread
+
+
+@pytest.mark.parametrize("loose", [True, False])
+def test_what_a_number_becomes_is_counted_in_bins_where_it_is_asked_for(loose: bool) -> None:
+    made = counted_once(loose=loose, asked=(OWN,))
+    assert [one.count for one in made._belief.tables] == [JointCount(OWN)]
 
 
 def test_parts_that_are_alike_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
