@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.marginals.tables import block_maps, blocks
+from distributed_privrl.marginals.workload import LARGEST_WEIGHT
 
 
 def score(
@@ -28,10 +30,15 @@ def score(
         weight: of the candidate, 1 to `LARGEST_WEIGHT`.
         ordered: of each axis, whether neighbours belong together.
 
+    Raises:
+        UnsafeError: the weight is another one: the score would move by more than is charged.
+
     Privacy: a cell's or block's part, ``|x - m| - min(x, noise)``, has slopes between -2 and 1; a
     unit that adds `UNIT_WEIGHT` to cells in all moves each sum, and so the largest of them, by -2
     to 1 times ``weight`` `UNIT_WEIGHT`. A choice is charged for the width of that interval, 3.
     """
+    if not 1 <= weight <= LARGEST_WEIGHT:
+        raise UnsafeError(f"weights of joint counts are 1 to {LARGEST_WEIGHT}, got {weight}")
     return weight * max(
         _teaches(blocks(counts, maps), blocks(expected, maps), _noise_of(noise, maps))
         for maps in block_maps(counts.shape, ordered)

@@ -18,6 +18,7 @@ from distributed_privrl.marginals.step_tables import step_columns
 from distributed_privrl.marginals.tables import CUTS, JointCount, blocks, parts_of
 from distributed_privrl.marginals.together import from_tensors
 from distributed_privrl.marginals.unit_sizes import UnitSizes
+from distributed_privrl.marginals.workload import LARGEST_WEIGHT
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from tests.marginals.programs import Adds, Chooses, chained, plan_of, program_of
 from tests.marginals.rows import (
@@ -57,6 +58,13 @@ def test_a_score_by_hand() -> None:
     # |x - m| is 30 + 40 + 0 + 40; of x noise hides 0 + 16 + 7 + 16; cells cost 1 each.
     apart = (False, False)
     assert score(counts, expected, noise=16, weight=3, ordered=apart) == 3 * (110 - 39 - 4)
+
+
+@pytest.mark.parametrize("weight", [-1, 0, LARGEST_WEIGHT + 1])
+def test_a_weight_that_is_not_charged_for_is_refused(weight: int) -> None:
+    counts = np.array([3, 5]) * UNIT_WEIGHT
+    with pytest.raises(UnsafeError, match="weights of joint counts are 1 to 4"):
+        score(counts, counts, noise=0, weight=weight, ordered=[True])
 
 
 def test_a_relation_that_no_cell_shows_is_seen_in_blocks() -> None:
@@ -409,11 +417,14 @@ def test_counts_of_classes_of_units_that_begin_elsewhere_are_refused(
             made(other).restore(kept, 0)
 
 
-def test_counts_of_parts_that_are_cut_elsewhere_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("name", "other"), [("CUTS", CUTS | {2: (0.4,)}), ("_RULES", 8)])
+def test_counts_of_parts_that_are_cut_elsewhere_and_of_other_rules_are_refused(
+    name: str, other: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What may be counted, and what it weighs, is the same from the first step to the last."""
     kept = drawn(program_of(COLUMNS, PLAN), Adds(7), 0, 1).tensors()
-    monkeypatch.setattr(table_program, "CUTS", CUTS | {2: (0.4,)})
+    assert getattr(table_program, name) != other
+    monkeypatch.setattr(table_program, name, other)
     with pytest.raises(UnsafeError, match="are not those that the counts were made with"):
         program_of(COLUMNS, PLAN).restore(kept, 2)
 
