@@ -1,5 +1,7 @@
 """Mirror descent with momentum, against mbi's own."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -121,3 +123,19 @@ def test_estimates_of_other_numbers_are_not_compiled_anew() -> None:
     second = estimated((3, 3, 3), measured(), total=900.0, last=True)
     assert descent()._multi_step._cache_size() == compiled > 0
     assert not np.allclose(joint(first), joint(second))
+
+
+def test_an_estimate_has_the_same_bits_whatever_was_estimated_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By a program that others left compiled, and by one that is compiled for it alone."""
+    others = [replace(one, counts=one.counts[::-1] + 7.0) for one in noisy()]
+    estimated(SIZES, others, total=TOTAL, last=True)
+    found = [estimated(SIZES, noisy(), total=TOTAL) for _ in range(2)]
+    monkeypatch.setattr(model, "descent", descent.__wrapped__)
+    found.append(estimated(SIZES, noisy(), total=TOTAL))
+    first, *again = [one.potentials for one in found]
+    for one in again:
+        assert one.keys() == first.keys()
+        for clique, values in first.items():
+            np.testing.assert_array_equal(one[clique], values)

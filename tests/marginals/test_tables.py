@@ -6,7 +6,16 @@ import pytest
 from distributed_privrl.marginals.cells import NumberCells
 from distributed_privrl.marginals.column import Column
 from distributed_privrl.marginals.shapes import column_shape
-from distributed_privrl.marginals.tables import Margin, counts_of, local_correlation, raked
+from distributed_privrl.marginals.tables import (
+    CUTS,
+    Margin,
+    block_maps,
+    blocks,
+    counts_of,
+    local_correlation,
+    parts_of,
+    raked,
+)
 from distributed_privrl.marginals.tails import Weight
 
 
@@ -103,3 +112,25 @@ def test_dates_that_most_people_lack_may_be_counted_with_others(dated: int, foun
         _, joined = shape.bin_counts
         seen += Margin(shape.bin_masses, 9.6 * np.sqrt(joined)).varies(2.0, ordered=True)
     assert seen in found, "by two deviations one constant column in 40 varies"
+
+
+@pytest.mark.parametrize("parts", CUTS)
+def test_each_bin_is_in_one_part_and_each_part_has_a_bin(parts: int) -> None:
+    """A part that was left out would have the next one's bins added up twice: who lies there would
+    count twice."""
+    source = np.random.default_rng(parts)
+    for _ in range(300):
+        size = int(source.integers(1, 30))
+        weights = source.gamma(0.2, 100.0, size) * (source.random(size) < 0.7)
+        atoms = source.random(size) < source.choice([0.0, 0.3])
+        own = parts_of(weights - source.choice([0.0, 5.0]), parts, atoms)
+        assert own[0] == 0
+        assert set(np.diff(own)) <= {0, 1}
+        table = source.integers(0, 2**40, (size, 3))
+        found = blocks(table, (own, np.arange(3)))
+        for column in range(3):
+            np.testing.assert_array_equal(
+                found[:, column], [table[own == one, column].sum() for one in range(own[-1] + 1)]
+            )
+        for maps in block_maps(table.shape, [True, False]):
+            assert blocks(table, maps).sum() == table.sum()
