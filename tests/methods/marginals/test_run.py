@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
-from distributed_privrl.core.errors import SpentError
+from distributed_privrl.core.errors import SpentError, UnsafeError
 from distributed_privrl.core.interrupts import interrupt
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments.run import RunResult
-from distributed_privrl.marginals import belief
+from distributed_privrl.marginals import belief, table_program
 from distributed_privrl.marginals.program import MarginalsProgram
 from distributed_privrl.marginals.stage import CHECKPOINT
 from distributed_privrl.privacy.accounting import epsilon
+from distributed_privrl.privacy.mechanisms import IntegerGaussianRelease
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import Relation
 from distributed_privrl.privacy.verification import verify_certificate
@@ -214,6 +215,52 @@ def test_a_lost_step_has_spent_its_entry_and_its_choices_are_not_made(
     made = 3 - (2, 1)[index - 1]
     assert sum(name.startswith("table.") for name in kept(result)) == made
     assert len(released(place, result)) == 250
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("killed", [True, False])
+@pytest.mark.parametrize("draws", [1, 2])
+def test_nothing_is_drawn_again_where_a_step_ends_between_a_choice_and_its_count(
+    place: Intake, draws: int, killed: bool
+) -> None:
+    """By a kill, or by an interruption, after which what was released by then is kept."""
+    death = before(IntegerGaussianRelease, "release", draws)
+    with watched(place.ledger) as seen:
+        if killed:
+            crash(place, death)
+        else:
+            with pytest.MonkeyPatch.context() as patch:
+                death(patch)
+                with pytest.raises(KeyboardInterrupt):
+                    place.run(key=None)
+        assert entries(place)[0] == 2
+        result = place.run(key=None, resume=True)
+    steps = Counter((number, kind) for number, (kind, _) in seen.draws)
+    assert steps[1, "choice"] == draws, "the last one's count was never drawn"
+    assert steps[1, "release"] == draws - 1
+    assert (steps[0, "release"], steps[2, "choice"], steps[2, "release"]) == (1, 1, 1)
+    tables = [name for name in kept(result) if name.startswith("table.")]
+    assert len(tables) == (1 if killed else draws)
+    checked = verify_certificate(
+        result.directory.certificate, ledger=place.ledger, outputs_root=place.store.root
+    )
+    (stage,) = checked.certificate.stages
+    assert [one.count for one in stage.events] == [1, 3, 3], "all is charged"
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_run_that_an_earlier_version_began_neither_goes_on_nor_draws(
+    place: Intake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(table_program, "_RULES", table_program._RULES - 1)
+        crash(place, after_step(1))
+    reserved = entries(place)
+    with watched(place.ledger) as seen, pytest.raises(UnsafeError, match="start a new run"):
+        place.run(key=None, resume=True)
+    assert not seen.draws
+    assert not seen.raw, "workers were asked"
+    assert entries(place) == reserved
 
 
 @pytest.mark.usefixtures("quick")
