@@ -41,8 +41,8 @@ PLAIN_IDS = {"id", "hid", "pid", "uid"}
 _IDS = {*PLAIN_IDS, *PEOPLE, *COURSES}
 _NO_IDS = {"acid", "aid", "amid", "avid", "bid", "covid", "fluid", "grid", "humid", "hybrid", "kid"}
 _NO_IDS |= {"lipid", "liquid", "mid", "overpaid", "paid", "prepaid", "rapid", "rigid", "solid"}
-_NO_IDS |= {"steroid", "thyroid", "underpaid", "unpaid", "valid", "invalid", "void"}
-"""English words that end as names of ids do."""
+_NO_IDS |= {"antacid", "underpaid", "unpaid", "valid", "invalid", "plasmid", "timid", "vivid"}
+"""English words that end as names of ids do, beside those in -oid, such as opioid."""
 _NUMBERED = 0.5
 """Of those with several rows, whose rows a column numbers without a gap."""
 _YEAR_LAST = r"\s*\d{1,2}([./-])\d{1,2}\1(\d{2}|\d{4})\s*"
@@ -189,11 +189,12 @@ def called_as_an_id(name: str) -> bool:
     """Say whether a column's name is that of an id, a person, or a course of events.
 
     Example:
-        >>> [called_as_an_id(name) for name in ("patient", "childid", "stay_id", "amount_paid")]
-        [True, True, True, False]
+        >>> [called_as_an_id(name) for name in ("childid", "stay_id", "amount_paid", "opioid")]
+        [True, True, False, False]
     """
     last = re.split(r"[^a-z]+", name.lower())[-1]
-    glued = len(last) > 3 and last.endswith("id") and last not in _NO_IDS
+    glued = len(last) > 3 and last.endswith("id") and not last.endswith("oid")
+    glued = glued and last not in _NO_IDS
     return glued or hints(name, _IDS)
 
 

@@ -78,8 +78,9 @@ def counted_sections(
 
     Privacy:
         Post-processing of what the stage of marginals released, its choices among it, and of its
-        plan: names of columns, numbers of parts, steps and deviations of noise. Neither scores nor
-        exact counts are in a checkpoint; no event.
+        plan: names of columns, numbers of parts, steps and deviations of noise. How many steps
+        were lost follows from when the run was ended, as the ledger has it, and from no row.
+        Neither scores nor exact counts are in a checkpoint; no event.
     """
     found, lost = _released(folder, ledger, run_id)
     if found is None or not (found.value or lost):
