@@ -99,7 +99,7 @@ def run(quick: bool) -> Result:
             f"{size.rows:,} rows of 12 columns (two codings of four numbers are counted) of"
             f" {size.units:,} people, as many released; epsilon {EPSILON:g}, seed {SEED}.",
             f"Allowed: {MOST_SECONDS:g} CPU seconds and {MOST_MEGABYTES:,.0f} MB. Imports and"
-            " reports are left out; programs that jax compiles are in the estimation.",
+            " reports are left out.",
         ),
         facts={"rows": size.rows, "epsilon": EPSILON},
     )

@@ -24,12 +24,6 @@ from tests.panels import one_panel
 
 os.environ.setdefault("RAY_worker_niceness", "0")
 """By default it is 15, and the test processes beside them would leave Ray's workers no core."""
-os.environ.setdefault("NPROC", "1")
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
-"""jax takes a thread, and no time to optimise: the tables of tests are too small to repay either.
-
-Both are read when jax starts, in this process and in those that tests start.
-"""
 
 
 gc.set_threshold(20_000, 10, 10)

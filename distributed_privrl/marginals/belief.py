@@ -26,8 +26,9 @@ from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.ends import told_in_time
 from distributed_privrl.marginals.growth import Growth
 from distributed_privrl.marginals.implied import Implied
+from distributed_privrl.marginals.loss import Measured
 from distributed_privrl.marginals.margins import NoisyCount, combined
-from distributed_privrl.marginals.model import Field, Measured, estimated
+from distributed_privrl.marginals.model import Field, estimated
 from distributed_privrl.marginals.prior import PublicRows, public_cells
 from distributed_privrl.marginals.steps import cleaned_lengths
 from distributed_privrl.marginals.tables import (

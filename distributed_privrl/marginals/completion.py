@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.marginals.bins import Bins
-from distributed_privrl.marginals.model import Measured
+from distributed_privrl.marginals.loss import Measured
 from distributed_privrl.marginals.tables import all_but
 
 _CASES = 3.0

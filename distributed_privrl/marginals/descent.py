@@ -1,230 +1,75 @@
 """Mirror descent with momentum, by which models of private-PGM are estimated.
 
-mbi's own mirror descent raises its step by a hundredth at a time, which takes most of a thousand
+Plain mirror descent raises its step by a hundredth at a time, which takes most of a thousand
 iterations where the first step is small, and has no momentum: cells of few rows come last. This one
-has as low a loss after a tenth to a fifth of the iterations, and half as much is compiled
-(``docs/design/0017-descent.md``).
+has as low a loss after a tenth to a fifth of the iterations (``docs/design/0017-descent.md``).
 """
 
-import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distributed_privrl.marginals.estimation_backend import backend
+from distributed_privrl.core.progress import Progress
+from distributed_privrl.marginals.loss import Loss
 
-EVALUATIONS = 2
-"""Of the loss in an iteration; mbi counts each as one of its own iterations."""
+ESTIMATING = "estimating the model"
+"""Of released counts: what the progress bar is called."""
 _RISE, _SETTLED_RISE, _FALL = 1.5, 1.01, 0.5
 """Factors of the step: until it was too long once, after that, and where it is too long."""
+_ENOUGH = 0.5
+"""Part of what the slopes promise that a step must bring."""
 _MEMORY = 3.0
 """Iterations after which momentum is one half."""
-_SMALLEST = 1e-12
-"""Deviation that a measurement has at least."""
-_COMPILED = {"xla_backend_optimization_level": 0}
-"""A model is compiled for some hundred iterations, and what runs hardly faster takes twice as long
-to compile.
-"""
+_BLOCK = 25
+"""Iterations after which progress is told."""
+_TOLERANCE, _PATIENCE = 1e-6, 4
+"""Part of the loss that a block must find, and how many in a row may not."""
 
 
-class _State(NamedTuple):
-    """Where an estimate stands; all are of jax.
+def descend(
+    loss: Loss, start: NDArray[np.float64], *, most: int, progress: Progress
+) -> NDArray[np.float64]:
+    """Return potentials ``(T,)`` of a low loss.
 
-    An iteration has two evaluations, of one program: ahead, where momentum leads, and of what is
-    found by the gradient there.
+    Each iteration goes on in the direction of the one before, and then follows the slopes of the
+    loss in the sums. A step that lowers the loss by too little for its length is taken back and
+    shortened; one that ends above the loss before it ends the momentum, which begins anew.
 
     Args:
-        point: potentials that are evaluated next.
-        ahead: whether momentum leads there; else the gradient has led there.
-        gradient: of the loss in the marginals, ahead.
-        marginals: ahead.
-        loss_ahead: of these.
-        potentials: that were found last, and were better than those before.
-        before: those of the iteration before.
-        loss: of the potentials.
-        step: by which potentials follow the gradient.
-        along: iterations since momentum began.
-        settled: whether a step was too long once.
-    """
-
-    point: Any
-    ahead: Any
-    gradient: Any
-    marginals: Any
-    loss_ahead: Any
-    potentials: Any
-    before: Any
-    loss: Any
-    step: Any
-    along: Any
-    settled: Any
-
-
-@functools.cache
-def descent() -> Any:
-    """Return the estimator, of mbi's interface; its estimates are potentials.
-
-    Each iteration goes on in the direction of the one before, and then follows the gradient of the
-    loss in the marginals. A step that lowers the loss by too little for its length is taken back
-    and halved; one that ends above the loss before it ends the momentum, which begins anew.
+        loss: of potentials.
+        start: potentials, ``(T,)``.
+        most: iterations; fewer are taken where the loss falls no more.
+        progress: told how many iterations are behind.
 
     References: McKenna, Sheldon and Miklau 2019, algorithm 1; Krichene, Bayen and Bartlett 2015
     (accelerated mirror descent); O'Donoghue and Candès 2015 (restarts).
     """
-    mbi = backend()
-    import jax
-    from jax import numpy as jnp
-
-    class Descent(mbi.estimation.MirrorDescent):  # type: ignore[misc,name-defined]
-        """See `descent`."""
-
-        def _init(
-            self,
-            domain: Any,
-            loss_fn: Any,
-            known_total: float,
-            *,
-            warm_start: Any = None,
-            constraints: Any = (),
-        ) -> _State:
-            tables = _expanded(domain, loss_fn.cliques, warm_start)
-            start = mbi.CliqueVector(
-                domain,
-                loss_fn.cliques,
-                {one: mbi.Factor(domain.project(one), table) for one, table in tables.items()},
-            )
-            return _State(
-                point=start,
-                ahead=np.array(True),
-                gradient=start,
-                marginals=start,
-                loss_ahead=np.array(0.0),
-                potentials=start,
-                before=start,
-                loss=np.array(np.inf),
-                step=np.array(2.0 / (loss_fn.lipschitz * known_total)),
-                along=np.array(0.0),
-                settled=np.array(False),
-            )
-
-        def _step(
-            self, state: _State, loss_fn: Any, known_total: Any, constraints: Any = ()
-        ) -> _State:
-            oracle = self._oracle(loss_fn.cliques, state.point.domain, constraints=constraints)
-            marginals = oracle(state.point, known_total)
-            loss, gradient = jax.value_and_grad(loss_fn)(marginals)
-
-            expected = 0.5 * state.step * state.gradient.dot(state.marginals - marginals)
-            short = state.loss_ahead - loss >= expected
-            better = short & (loss <= state.loss)
-            taken = ~state.ahead & better
-            potentials = _chosen(taken, state.point, state.potentials)
-            before = _chosen(taken, state.potentials, state.before)
-            began_anew = jnp.where(short, 0.0, state.along)
-            along = jnp.where(better, state.along + 1, began_anew)
-            rise = jnp.where(state.settled, _SETTLED_RISE, _RISE)
+    progress(ESTIMATING, 0, most)
+    potentials = before = start
+    ahead = loss.at(start)
+    lowest, step, along, rise = math.inf, loss.first_step, 0, _RISE
+    last, stalls = math.inf, 0
+    for iteration in range(1, most + 1):
+        found = loss.at(ahead.potentials - step * ahead.slopes)
+        expected = _ENOUGH * float(ahead.slopes @ (ahead.sums - found.sums))
+        if ahead.loss - found.loss < expected:
+            step *= _FALL
+            rise = _SETTLED_RISE
+        else:
+            step *= rise
+            if found.loss <= lowest:
+                potentials, before, lowest = found.potentials, potentials, found.loss
+                along += 1
+            else:
+                along = 0
             momentum = along / (along + _MEMORY)
-            return _State(
-                point=_chosen(
-                    state.ahead,
-                    state.point - state.step * gradient,
-                    potentials + momentum * (potentials - before),
-                ),
-                ahead=~state.ahead,
-                gradient=_chosen(state.ahead, gradient, state.gradient),
-                marginals=_chosen(state.ahead, marginals, state.marginals),
-                loss_ahead=jnp.where(state.ahead, loss, state.loss_ahead),
-                potentials=potentials,
-                before=before,
-                loss=jnp.where(taken, loss, state.loss),
-                step=state.step * jnp.where(state.ahead, 1.0, jnp.where(short, rise, _FALL)),
-                along=jnp.where(state.ahead, state.along, along),
-                settled=state.settled | (~state.ahead & ~short),
-            )
-
-        @functools.partial(
-            jax.jit,
-            static_argnames=["self"],
-            donate_argnames=["state"],
-            compiler_options=_COMPILED,
-        )
-        def _multi_step(
-            self, state: _State, loss_fn: Any, known_total: Any, constraints: Any = ()
-        ) -> _State:
-            def step(one: _State, _: None) -> tuple[_State, None]:
-                return self._step(one, loss_fn, known_total, constraints), None
-
-            last: _State
-            last, _ = jax.lax.scan(step, state, None, length=mbi.estimation.CALLBACK_EVERY)
-            return last
-
-        def _finalize(self, state: _State, known_total: float, constraints: Any = ()) -> Any:
-            return state.potentials
-
-    def _chosen(first: Any, one: Any, other: Any) -> Any:
-        return jax.tree.map(lambda some, others: jnp.where(first, some, others), one, other)
-
-    return Descent()
-
-
-@dataclass(frozen=True)
-class _SquaredMisses:
-    """Half the squared misses of measurements, in deviations.
-
-    Args:
-        cliques: of each.
-    """
-
-    cliques: tuple[Any, ...]
-
-    def __call__(self, marginals: Any, measured: Any) -> Any:
-        from jax import numpy as jnp
-
-        loss = 0.0
-        for clique, (query, noisy, deviation) in zip(self.cliques, measured, strict=True):
-            found = query(marginals.project(clique))
-            misses = (found - jnp.asarray(noisy)) / jnp.maximum(deviation, _SMALLEST)
-            loss += 0.5 * jnp.vdot(misses, misses)
-        return loss
-
-
-def squared_misses(domain: Any, measurements: Sequence[Any]) -> Any:
-    """Return the loss of measurements whose queries are pytrees, of mbi's interface.
-
-    Of mbi's own loss each query is a part of the program: an estimate from other weights is
-    compiled anew, for seconds. Here numbers are arguments of a program that measurements of the
-    same cliques, sizes and kinds of queries share.
-
-    Args:
-        domain: of mbi.
-        measurements: of mbi.
-    """
-    mbi = backend()
-    cliques = tuple(one.clique for one in measurements)
-    return mbi.marginal_loss.MarginalLossFn(
-        mbi.clique_utils.maximal_subset(cliques),
-        _SquaredMisses(cliques),
-        tuple((one.query, one.noisy_measurement, one.stddev) for one in measurements),
-        mbi.marginal_loss.calculate_l2_lipschitz_from_metadata(domain, measurements),
-    )
-
-
-def _expanded(domain: Any, cliques: Any, start: Any) -> dict[Any, NDArray[np.float64]]:
-    """Return potentials as potentials of cliques that hold theirs, without compiling anything.
-
-    Args:
-        domain: of mbi.
-        cliques: that hold all of the start's.
-        start: potentials, of mbi.
-    """
-    found = {one: np.zeros([domain[name] for name in one]) for one in cliques}
-    for clique in start.cliques:
-        home = next(one for one in cliques if set(clique) <= set(one))
-        values = np.asarray(start[clique].values)
-        there = [name for name in home if name in clique]
-        values = values.transpose([clique.index(name) for name in there])
-        found[home] += values.reshape([domain[name] if name in clique else 1 for name in home])
-    return found
+            ahead = loss.at(potentials + momentum * (potentials - before))
+        if iteration % _BLOCK == 0:
+            progress(ESTIMATING, iteration, most)
+            stalls = stalls + 1 if last - lowest <= _TOLERANCE * max(lowest, 1.0) else 0
+            last = lowest
+            if stalls >= _PATIENCE:
+                break
+    progress(ESTIMATING, most, most)
+    return potentials

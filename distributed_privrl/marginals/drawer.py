@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.marginals.model import Field, elimination
+from distributed_privrl.marginals.junction_tree import elimination
+from distributed_privrl.marginals.model import Field
 from distributed_privrl.marginals.tables import Clique
 
 _NUMBERS = 4_000_000

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.marginals.columns import TableColumns
-from distributed_privrl.marginals.model import Measured
+from distributed_privrl.marginals.loss import Measured
 from distributed_privrl.marginals.shapes import ColumnShape
 from distributed_privrl.marginals.steps import steps_and_last_ones
 from distributed_privrl.marginals.tables import Clique

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from distributed_privrl.marginals.bins import SHARED, Bins
 from distributed_privrl.marginals.column import STAYS, Column
 from distributed_privrl.marginals.drawing import NumberModel
-from distributed_privrl.marginals.model import Measured
+from distributed_privrl.marginals.loss import Measured
 from distributed_privrl.marginals.shapes import ColumnShape, drawn_numbers
 from distributed_privrl.marginals.tables import Clique, Margin, ReleasedTable
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from distributed_privrl.marginals.drawer import drawing_order
-from distributed_privrl.marginals.model import elimination
+from distributed_privrl.marginals.junction_tree import elimination
 from distributed_privrl.marginals.tables import Clique
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from distributed_privrl.marginals.bins import SHARED, Bins
 from distributed_privrl.marginals.completion import Completion
 from distributed_privrl.marginals.flow import told_by_flow
-from distributed_privrl.marginals.model import Measured
+from distributed_privrl.marginals.loss import Measured
 from distributed_privrl.marginals.successors import Successors, Told
 from distributed_privrl.marginals.tables import Clique, JointCount, ReleasedTable
 

@@ -4,7 +4,7 @@ All of it is post-processing of released counts.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -285,6 +285,15 @@ def _sides(shares: NDArray[np.float64]) -> NDArray[np.int64]:
     edges = np.arange(len(shares)) + (middle < shares.sum() / 2)
     clipped = np.clip(edges, min(1, len(shares) - 1), max(len(shares) - 1, 0))
     return np.asarray(clipped, np.int64)
+
+
+def maximal(cliques: Iterable[Clique]) -> list[Clique]:
+    """Return the cliques that lie in no other one, the largest first."""
+    found: list[Clique] = []
+    for clique in sorted(dict.fromkeys(cliques), key=len, reverse=True):
+        if not any(set(clique) <= set(other) for other in found):
+            found.append(clique)
+    return found
 
 
 def all_but(axis: int, dimensions: int) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ def test_marginals_and_that_both_ways_count_and_draw_alike(
 ) -> None:
     watch = Watch()
     monkeypatch.setattr(marginals, "Watch", lambda: watch)
+    monkeypatch.setattr(marginals, "EVALUATIONS", 100)
     found = last_line(marginals, capsys)
     assert found["rows"] == QUICK.rows
     assert 0 < found["joint_counts"] == len(watch.cliques)
@@ -24,7 +25,10 @@ def test_marginals_and_that_both_ways_count_and_draw_alike(
         "counting_vs_bound",
         "pairs_vs_numpy",
         "rows_vs_mbi",
+        "estimate_vs_mbi",
+        "loss_vs_mbi",
     }
+    assert found["ratios"]["loss_vs_mbi"] < 1
     assert all(ratio > 0 for ratio in found["ratios"].values())
     assert all(watch.seconds[name] > 0 for name in (marginals.COUNTING, marginals.ESTIMATION))
     parts = Parts(watch, rows=20_000)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from distributed_privrl.core.config import PrivacyConfig
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.marginals.columns import TableColumns
-from distributed_privrl.marginals.model import Field, Measured, _factorised
+from distributed_privrl.marginals.loss import Measured
+from distributed_privrl.marginals.model import Field, _factorised
 from distributed_privrl.marginals.plan import MarginalsPlan, SelectionConfig, marginals_plan
 from distributed_privrl.marginals.program import MarginalsProgram
 from distributed_privrl.marginals.table_program import ProgramSpec

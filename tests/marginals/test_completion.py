@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.marginals.bins import Bins
 from distributed_privrl.marginals.completion import Completion
-from distributed_privrl.marginals.model import Measured
+from distributed_privrl.marginals.loss import Measured
 from tests.marginals.fields import model_of
 from tests.marginals.rows import few_columns
 

@@ -19,7 +19,8 @@ from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import CountSpec, CountWorker
 from distributed_privrl.marginals.drawer import Drawer
 from distributed_privrl.marginals.flow import Noisy, flowing, led_to, told_by_flow
-from distributed_privrl.marginals.model import Measured, estimated
+from distributed_privrl.marginals.loss import Measured
+from distributed_privrl.marginals.model import estimated
 from distributed_privrl.marginals.program import MarginalsProgram
 from distributed_privrl.marginals.rollout import Rollout
 from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns

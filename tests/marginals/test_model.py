@@ -4,13 +4,9 @@ import numpy as np
 import pytest
 
 from distributed_privrl.marginals.cleaning import left_after_cleaning
-from distributed_privrl.marginals.model import (
-    Measured,
-    _factorised,
-    _Parts,
-    elimination,
-    estimated,
-)
+from distributed_privrl.marginals.junction_tree import elimination
+from distributed_privrl.marginals.loss import Loss, Measured
+from distributed_privrl.marginals.model import _factorised, estimated
 from distributed_privrl.marginals.spreading import lines_of
 from distributed_privrl.marginals.tables import parts_of
 from tests.marginals.fields import joint
@@ -115,9 +111,9 @@ def test_sums_over_parts_are_what_an_estimate_agrees_with() -> None:
     measured = [Measured((i,), masses, 1.0) for i in range(3)]
     for pair in ((0, 1), (1, 2), (0, 2)):
         measured.append(Measured(pair, halves, 5.0, (line, line)))
-    query = _Parts((line, line))
-    np.testing.assert_allclose(query.of(halves).reshape(2, 2), line.T @ halves @ line)
-    assert query.op_norm_sq() == pytest.approx(np.linalg.norm(np.kron(line, line), 2) ** 2)
+    steepest = np.linalg.norm(np.kron(line, line), 2) ** 2 / 25
+    alone = Loss((8, 8), [Measured((0, 1), halves, 5.0, (line, line))], 1000.0)
+    assert alone.first_step == pytest.approx(2 / (1000 * steepest))
     found = 1000 * joint(estimated((8, 8, 8), measured, total=1000.0))
     for axis in range(3):
         table = found.sum(axis=axis)

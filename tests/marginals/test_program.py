@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.marginals import belief, candidates, program, shapes, table_program
-from distributed_privrl.marginals.model import elimination
+from distributed_privrl.marginals.junction_tree import elimination
 from distributed_privrl.marginals.program import MarginalsProgram, score
 from distributed_privrl.marginals.step_tables import step_columns
 from distributed_privrl.marginals.tables import CUTS, JointCount, blocks, parts_of

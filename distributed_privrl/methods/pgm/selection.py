@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from distributed_privrl.marginals.columns import TableColumns
-from distributed_privrl.marginals.model import elimination
+from distributed_privrl.marginals.junction_tree import elimination
 from distributed_privrl.marginals.tables import Clique
 from distributed_privrl.marginals.workload import workload
 from distributed_privrl.methods.pgm.config import PgmTable, PgmTraining

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from distributed_privrl.marginals.columns import TableColumns
-from distributed_privrl.marginals.model import elimination
+from distributed_privrl.marginals.junction_tree import elimination
 from distributed_privrl.marginals.one_shot import resolved
 from distributed_privrl.methods.pgm.config import PgmTable, PgmTraining
 from distributed_privrl.methods.pgm.selection import most_bins, public_cliques
