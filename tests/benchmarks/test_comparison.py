@@ -82,7 +82,7 @@ def test_earlier_results_are_read_as_cells_each_once() -> None:
     line = next(one for one in fleet["cells"] if one["cell"] == "marginals, eps 10")
     one = found["fleet", "marginals", 10.0, 2]
     assert (one["figures"], one["commit"]) == (line["runs"]["2"], fleet["commit"])
-    assert one["memory MB"] > 1000
+    assert one["memory MB"] > 100
     assert {"cpu s"} & set(found["fleet", "real", None, 0]) == set()
     assert list(stored_cells(["nobody"])) == []
 
