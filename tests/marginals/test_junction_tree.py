@@ -114,3 +114,26 @@ def test_slopes_are_those_of_the_loss(shape: str) -> None:
     one, other = loss.at(start + way), loss.at(start - way)
     along = there.slopes @ (one.sums - other.sums)
     assert one.loss - other.loss == pytest.approx(along, rel=1e-3, abs=1e-6)
+
+
+def test_sums_of_random_fields_are_those_of_the_whole_table() -> None:
+    """Columns of one bin, cliques twice or in others, forests, circles, of any logarithms."""
+    source = np.random.default_rng(11)
+    for case in range(120):
+        sizes = tuple(source.integers(1, 7, int(source.integers(1, 6))).tolist())
+        columns = range(len(sizes))
+        cliques: list[Clique] = [(i,) for i in columns if source.random() < 0.3]
+        for _ in range(int(source.integers(1, 8))):
+            several = min(len(sizes), int(source.integers(1, 5)))
+            cliques.append(tuple(sorted(source.choice(columns, several, replace=False).tolist())))
+        cliques.append(cliques[0])
+        cliques += [(i,) for i in columns if all(i not in one for one in cliques)]
+        source.shuffle(cliques)
+        cliques = [tuple(one) for one in cliques]
+        potentials = potentials_of(sizes, cliques, spread=(0.0, 1.0, 30.0, 1e4)[case % 4])
+        tree = JunctionTree(sizes, cliques, 1.0)
+        found = tree.sums(np.concatenate([one.ravel() for one in potentials]))
+        wanted = by_the_whole_table(sizes, cliques, potentials)
+        np.testing.assert_allclose(
+            found, np.concatenate([one.ravel() for one in wanted]), atol=1e-9, err_msg=f"{case}"
+        )
