@@ -145,6 +145,7 @@ class CountWorker:
         self._length_groups = np.maximum(np.searchsorted(starts, times + 1, side="right") - 1, 0)
         self._known: tuple[NDArray[np.int64], ...] = ()
         self._bins = np.empty((0, 0), np.int32)
+        self._counted: dict[Clique, NDArray[np.int64]] = {}
 
     def columns(self) -> NDArray[np.int64]:
         """Return the counts of all columns that have counts of their own, one after the other.
@@ -179,10 +180,13 @@ class CountWorker:
         """
         self._set_bins(bins)
         sizes = [int(one.max()) + 1 for one in bins]
-        return [
-            counts_of(self._bins, clique, sizes, self._weights_of(clique)).astype(np.int64)
-            for clique in cliques
-        ]
+        for clique in cliques:
+            if clique not in self._counted:
+                weights = self._weights_of(clique)
+                counted = counts_of(self._bins, clique, sizes, weights).astype(np.int64)
+                counted.flags.writeable = False  # further steps are told the same
+                self._counted[clique] = counted
+        return [self._counted[clique] for clique in cliques]
 
     def _weights_of(self, clique: Sequence[int]) -> NDArray[np.float64]:
         """Return what each row weighs in a count of columns, ``(N,)``."""
@@ -197,6 +201,7 @@ class CountWorker:
         self._known = tuple(np.array(one) for one in bins)
         binned = [one[self._rows.cells[:, place]] for place, one in enumerate(self._known)]
         self._bins = np.stack(binned, axis=1).astype(np.int32)
+        self._counted = {}
 
 
 def _histogram(

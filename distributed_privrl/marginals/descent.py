@@ -42,12 +42,17 @@ def descend(
         most: iterations; fewer are taken where the loss falls no more.
         progress: told how many iterations are behind.
 
+    Raises:
+        ValueError: the loss has no value at the start.
+
     References: McKenna, Sheldon and Miklau 2019, algorithm 1; Krichene, Bayen and Bartlett 2015
     (accelerated mirror descent); O'Donoghue and Candès 2015 (restarts).
     """
     progress(ESTIMATING, 0, most)
     potentials = before = start
     ahead = loss.at(start)
+    if not math.isfinite(ahead.loss):
+        raise ValueError("a model is estimated from counts and deviations that are finite")
     lowest, step, along, rise = math.inf, loss.first_step, 0, _RISE
     last, stalls = math.inf, 0
     for iteration in range(1, most + 1):

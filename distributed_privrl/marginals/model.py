@@ -86,7 +86,7 @@ def _factorised(measured: Sequence[Measured]) -> dict[Clique, NDArray[np.float64
     """
     potentials: dict[Clique, NDArray[np.float64]] = {}
     known: set[int] = set()
-    left = {one.clique: one.counts for one in measured}
+    left = {one.clique: np.maximum(one.counts, 0.0) for one in measured}
     while left:
         clique = max(left, key=lambda one: (bool(set(one) - known), _told(one, left[one], known)))
         counts = left.pop(clique)

@@ -9,7 +9,6 @@ Reference: McKenna, Mullins, Sheldon and Miklau 2022 (AIM), algorithm 2.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -46,11 +45,6 @@ class MarginalsProgram(TableProgram[TableModel]):
     Args:
         spec: public facts.
     """
-
-    @cached_property
-    def _counted(self) -> dict[Clique, NDArray[np.int64]]:
-        """Exact joint counts that a step has looked at: raw private data, which stays in memory."""
-        return {}
 
     @property
     def joint_deviation(self) -> float:
@@ -121,12 +115,11 @@ class MarginalsProgram(TableProgram[TableModel]):
         What was asked for comes first, and is not chosen: what the plan charges for the choice is
         charged, and not drawn.
         """
-        spec, belief, exact = self._spec, self._belief, self._counted
-        wanted = {one.clique for one in belief.worth_counting()}
-        exact.update(self._exact(workers, sorted(wanted - exact.keys())))
+        spec, belief = self._spec, self._belief
+        exact = self._exact(workers, sorted({one.clique for one in belief.worth_counting()}))
         deviation = EXACT if release is None else _deviation(release)
         for number in range(spec.plan.counts[step - 1]):
-            open_ = [one for one in belief.worth_counting() if one.clique in wanted]
+            open_ = [one for one in belief.worth_counting() if one.clique in exact]
             open_ = belief.small_enough(open_)
             if not open_:
                 return

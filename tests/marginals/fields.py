@@ -27,7 +27,7 @@ def joint(field: Field) -> NDArray[np.float64]:
     for clique, values in field.potentials.items():
         shape = [size if i in clique else 1 for i, size in enumerate(field.sizes)]
         logs = logs + values.reshape(shape)
-    shares = np.exp(logs)
+    shares = np.exp(logs - logs.max())
     return np.asarray(shares / shares.sum())
 
 

@@ -13,12 +13,14 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, Transitions
+from distributed_privrl.marginals import counting
 from distributed_privrl.marginals.counting import (
     CountSpec,
     CountWorker,
     StoredSteps,
     StoredTransitions,
 )
+from distributed_privrl.marginals.tables import counts_of
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from tests.marginals.rows import (
     ACTION,
@@ -77,6 +79,28 @@ def test_bins_join_cells() -> None:
         ((table,),) = workers.call("tables", {"bins": bins, "cliques": [(0, 1)]})
         assert table.tolist() == [[HALF], [HALF + UNIT_WEIGHT]]
         bins[1] = np.arange(2)
+
+
+def test_what_was_counted_is_not_counted_again_and_cannot_be_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three steps ask for much the same; what they are told stays with the worker."""
+    counted: list[tuple[int, ...]] = []
+
+    def watched(bins: Any, clique: tuple[int, ...], *others: Any) -> Any:
+        counted.append(clique)
+        return counts_of(bins, clique, *others)
+
+    monkeypatch.setattr(counting, "counts_of", watched)
+    workers = group(steps_of(ROWS, [7, 7, 9]), few_columns())
+    bins = [np.arange(size) for size in few_columns().sizes]
+    asked = [[(0, 1), (0, 2)], [(0, 2), (1, 2)], [(0, 1), (0, 2), (1, 2)]]
+    answers = [workers.call("tables", {"bins": bins, "cliques": one})[0] for one in asked]
+    assert counted == [(0, 1), (0, 2), (1, 2)]
+    for one, other in zip(answers[2], [*answers[0], answers[1][1]], strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(ValueError, match="read-only"):
+        answers[0][0][:] = 0
 
 
 @pytest.mark.parametrize(

@@ -134,3 +134,15 @@ def test_counts_that_contradict_each_other_end_no_worse_than_they_start(deviatio
             for one, axes in zip(measured, [(1, 2), (0,), (0, 2), (1,)], strict=True)
         )
         assert after <= before * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("counts", [[-1e9, 1e9], [-3.0, -1.0], [0.0, 0.0]])
+def test_counts_that_noise_made_negative_have_an_estimate(counts: list[float]) -> None:
+    found = estimated((2,), [Measured((0,), np.array(counts), 1.0)], total=3.0)
+    np.testing.assert_allclose(joint(found).sum(), 1)
+    assert joint(found)[1] >= joint(found)[0]
+
+
+def test_counts_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match="that are finite"):
+        estimated((2,), [Measured((0,), np.array([np.nan, 1.0]), 1.0)], total=3.0)

@@ -386,40 +386,6 @@ def test_a_program_goes_on_from_its_checkpoint_as_if_nothing_had_happened(
     np.testing.assert_array_equal(one.observations, other.observations)
 
 
-def test_what_a_step_counted_is_not_asked_again_but_by_a_resume_and_is_kept_nowhere(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A program that forgets its exact counts before each step releases the same."""
-    asked: list[set[tuple[int, ...]]] = []
-    exact = MarginalsProgram._exact
-
-    def watched(self: MarginalsProgram, workers: Any, cliques: Any) -> Any:
-        asked.append(set(cliques))
-        return exact(self, workers, cliques)
-
-    monkeypatch.setattr(MarginalsProgram, "_exact", watched)
-    whole = drawn(program_of(COLUMNS, PLAN, Chooses((3, 1, 0))), Adds(7), 0, 1, 2)
-    first, second = asked
-    assert first
-    assert not first & second
-    forgets = program_of(COLUMNS, PLAN, Chooses((3, 1, 0)))
-    for index in range(3):
-        forgets._counted.clear()
-        forgets.prepare(index)
-        forgets.step(index, group(ROWS, COLUMNS), Adds(7), index)
-    assert len(asked[-1]) > len(second)
-    for name, tensor in forgets.tensors().items():
-        np.testing.assert_array_equal(whole.tensors()[name].numpy(), tensor.numpy(), err_msg=name)
-    resumed = program_of(COLUMNS, PLAN)
-    resumed.restore(whole.tensors(), 3)
-    assert not resumed._counted
-    released = {one.clique: one.noisy for one in whole._belief.tables}
-    raw = {counts.tobytes() for counts in whole._counted.values()}
-    assert raw
-    assert all((released[one] - 7).tobytes() in raw for one in released)
-    assert not raw & {tensor.numpy().tobytes() for tensor in whole.tensors().values()}
-
-
 @pytest.mark.parametrize(
     "changed", [{"weighed": (5, 1, None, False)}, {"weighed": (4, 1, None, True)}, {"seed": 4}]
 )
