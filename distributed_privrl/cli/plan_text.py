@@ -26,6 +26,9 @@ def readable(facts: dict[str, Any]) -> dict[str, str | list[str]]:
     }
     if "columns_unknown" in facts:
         lines["columns"] = facts["columns_unknown"]
+    if "no_single_values" in facts:
+        found = "; ".join(facts["no_single_values"])
+        lines["values"] = f"spread over ranges, none comes back by itself: {found} (a wider step?)"
     if "time" in facts:
         lines["time"] = _time(facts["time"])
     if not facts["private"]:

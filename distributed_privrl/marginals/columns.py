@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.data.spaces import Space, box_bounds, components
 from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.marginals.cells import MOST_VALUES
 from distributed_privrl.marginals.column import STAYS, TERMINATES, Column, Part
 from distributed_privrl.marginals.steps import Steps, length_starts
 from distributed_privrl.marginals.unit_sizes import UnitSizes
@@ -163,6 +164,19 @@ class TableColumns:
         return ", ".join(
             f"{count} {_IN_WORDS[part]}" for part, count in counted.items() if count > 0
         )
+
+    @property
+    def in_ranges(self) -> list[str]:
+        """Say which numbers have more values than are counted by themselves, and how many.
+
+        Changes are not among them: what comes back is the number that they lead to.
+        """
+        return [
+            f"{one.name}: {one.cells.value_count:,} values, more than {MOST_VALUES:,}"
+            for one in self.columns
+            if one.counted and one.cells is not None and not one.difference
+            if one.cells.value_count > MOST_VALUES
+        ]
 
     def without_successors(self) -> "TableColumns":
         """Return the columns of rows that nothing follows: (s, a, r).

@@ -224,7 +224,7 @@ def stage_plan(
         spent: epsilon that the run spends before it.
     """
     columns = table.columns
-    return marginals_plan(
+    found = marginals_plan(
         config.privacy,
         selection,
         unit=config.data.unit,
@@ -239,6 +239,10 @@ def stage_plan(
         delta=delta,
         spent=spent,
     )
+    in_ranges = [] if columns is None else columns.in_ranges
+    if not in_ranges:
+        return found
+    return replace(found, details={**found.details, "no_single_values": in_ranges})
 
 
 def adaptive_program(spec: "ProgramSpec[TableModel]") -> "TableProgram[TableModel]":

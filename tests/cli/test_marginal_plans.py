@@ -67,6 +67,21 @@ def facts_of(place, *words):
     return json.loads(result.stdout)
 
 
+def test_a_plan_says_of_which_numbers_no_single_value_comes_back(table):
+    """Of 9,001 cents none, and of 901 whole numbers each."""
+    store_table(table, Discrete(4))
+    assert "no_single_values" not in facts_of(table)
+    (table.folder / "bounds.yaml").write_text(
+        BOUNDS.replace("900], step: [0, 0, 1]", "90], step: [0, 0, .01]")
+    )
+    (said,) = facts_of(table)["no_single_values"]
+    assert said == "observation_2: 9,001 values, more than 8,192"
+    shown = table.privrl("plan", table.config)
+    assert "none comes back by itself: observation_2: 9,001 values" in " ".join(
+        shown.output.split()
+    )
+
+
 def test_a_plan_has_the_columns_that_the_dataset_declares(table, monkeypatch):
     store_table(table, Discrete(4))
 

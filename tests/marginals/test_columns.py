@@ -46,6 +46,15 @@ def test_values_beside_cells_are_a_histogram_of_their_own() -> None:
     assert coded.values.tolist() == [[731]]
 
 
+def test_numbers_of_too_many_values_are_named() -> None:
+    """Of prices in cents none comes back by itself, which public facts tell beforehand."""
+    assert few_columns().in_ranges == []
+    few = step_columns(STATE, ACTION, step_bounds(high=8191.0), next_observation="absolute")
+    assert few.in_ranges == []
+    many = step_columns(STATE, ACTION, step_bounds(high=8192.0), next_observation="absolute")
+    assert many.in_ranges == ["observation_0: 8,193 values, more than 8,192"]
+
+
 def test_rows_are_cells_by_hand() -> None:
     coded = few_columns().coded(Steps(steps_of(ROWS)))
     assert coded.cells.tolist() == [[0, 0, 0, 1, 0], [3, 1, 1, 3, 1], [2, 1, 0, 0, 0]]
