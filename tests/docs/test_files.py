@@ -126,7 +126,7 @@ def test_every_key_of_a_plan_has_its_row(planned: set[str]) -> None:
 
 _ELSEWHERE = {
     *("bounds", "by_units", "columns", "columns_unknown", "curiosity_rate", "marginals"),
-    *("noise_of_value", "release", "returns", "trainer"),
+    *("no_single_values", "noise_of_value", "release", "returns", "trainer"),
 }
 
 
