@@ -267,7 +267,8 @@ class Parts:
         self._binned, self._weights = self._worker._bins, self._worker._weights
 
     def pairs(self) -> list[NDArray[np.int64]]:
-        """Count every pair as the worker does."""
+        """Count every pair as the worker does that has counted none."""
+        self._worker._counted.clear()
         return self._worker.tables(self._bins, self._pairs)
 
     def histograms(self) -> list[NDArray[np.float64]]:
