@@ -58,7 +58,7 @@ def descend(
     for iteration in range(1, most + 1):
         found = loss.at(ahead.potentials - step * ahead.slopes)
         expected = _ENOUGH * float(ahead.slopes @ (ahead.sums - found.sums))
-        if ahead.loss - found.loss < expected:
+        if not ahead.loss - found.loss >= expected:  # nor where the loss has no value there
             step *= _FALL
             rise = _SETTLED_RISE
         else:

@@ -180,20 +180,14 @@ def _bags(sizes: Sequence[int], cliques: Sequence[Clique]) -> list[_Bag]:
             below[1].remove(column)
     home = {column: place for place, (own, _) in enumerate(members) for column in own}
     found: dict[int, _Bag] = {}
-
-    def laid(place: int) -> _Bag:
-        if place not in found:
-            own, shared = members[place]
-            above = laid(home[min(shared, key=when.__getitem__)]) if shared else None
-            rest = [i for i in above.columns if i in shared] if above else []
-            columns = (*own, *rest)
-            table = np.zeros([sizes[i] for i in columns])
-            found[place] = _Bag(columns, len(own), above, table)
-        return found[place]
-
-    for place in range(len(members)):
-        laid(place)
-    return list(found.values())[::-1]  # a bag is laid after the one above it
+    # The bag above sums out a column that is shared, which goes later than all that a bag owns.
+    for place in sorted(range(len(members)), key=lambda one: -when[members[one][0][-1]]):
+        own, shared = members[place]
+        above = found[home[min(shared, key=when.__getitem__)]] if shared else None
+        rest = [i for i in above.columns if i in shared] if above else []
+        columns = (*own, *rest)
+        found[place] = _Bag(columns, len(own), above, np.zeros([sizes[i] for i in columns]))
+    return list(found.values())[::-1]
 
 
 def _view(table: Table, clique: Clique, axes: Sequence[int]) -> Table:

@@ -42,8 +42,10 @@ EXACT = 0.02 * UNIT_WEIGHT
 """Without privacy, counts are taken to be as exact as this."""
 _DIGEST = "digest"
 _TAGS = 10_000
-_RULES = 10
-"""Of what follows from counts: bins, parts, candidates. Another number is another version."""
+_RULES = 11
+"""Of what follows from counts: bins, parts, candidates, estimates. Another number is another
+version.
+"""
 _WHOLE: dict[str, Any] = {
     "threshold": sys.maxsize,
     "precision": 17,

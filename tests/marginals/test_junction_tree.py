@@ -137,3 +137,11 @@ def test_sums_of_random_fields_are_those_of_the_whole_table() -> None:
         np.testing.assert_allclose(
             found, np.concatenate([one.ravel() for one in wanted]), atol=1e-9, err_msg=f"{case}"
         )
+
+
+def test_a_chain_may_be_as_long_as_a_table_is_wide() -> None:
+    """Of 1,050 columns, each with its neighbour, the sums of every pair are those of two."""
+    cliques: list[Clique] = [(i, i + 1) for i in range(1049)]
+    tree = JunctionTree((2,) * 1050, cliques, 8.0)
+    found = tree.sums(np.zeros(4 * len(cliques)))
+    np.testing.assert_allclose(found, 2.0)
