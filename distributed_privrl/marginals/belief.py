@@ -37,6 +37,7 @@ from distributed_privrl.marginals.tables import (
     Margin,
     ReleasedTable,
     all_but,
+    blocks,
     counts_of,
     raked,
 )
@@ -216,8 +217,11 @@ class Belief:
         clique, bins = count.clique, self.bins
         shown = self._shown((clique, noisy, deviation))
         own = NoisyCount(count, noisy, deviation)
+        counts, ruled_out = noisy.astype(np.float64), bins.ruled_out(clique)
+        if ruled_out is not None:
+            counts[blocks((~ruled_out).astype(np.float64), bins.maps(count)) == 0] = 0.0
         released = Released(
-            noisy=noisy.astype(np.float64),
+            noisy=counts,
             deviation=deviation,
             total=bins.weight_of(clique),
             expected=expected,
@@ -229,6 +233,7 @@ class Belief:
                 for one in self._noisy(place)
                 if one.count.clique == clique
             ],
+            ruled_out=ruled_out,
         )
         found = cleaned(released, self._streams.numpy(f"cleaning/{place}"))
         return ReleasedTable(clique, count.parts, noisy, deviation, found)
@@ -370,7 +375,7 @@ class Belief:
             columns=bins.columns,
             shapes=bins.shapes,
             field=self._field,
-            couplings=couplings(bins.columns, bins.sizes, cliques, self._rows),
+            couplings=couplings(bins.columns, bins.shapes, bins.sizes, cliques, self._rows),
             lengths=self._lengths,
             laterals=self.implied.laterals,
         )

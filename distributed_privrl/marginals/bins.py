@@ -28,6 +28,8 @@ _PANEL = 0.9
 """Share of trajectories of the same length above which others are taken for noise."""
 _SMALL, _STAYS = 0.25, 0.6
 """Share of differences of two people that are small; of the others, that of changes that are."""
+_RISES = 0.2
+"""The same of what never falls: it has not forgotten what it was."""
 _DRAWN = 20_000
 
 
@@ -114,6 +116,23 @@ class Bins:
     def counted(self, count: JointCount) -> tuple[int, ...]:
         """Return the shape of what is counted."""
         return tuple(int(one[-1]) + 1 for one in self.maps(count))
+
+    def ruled_out(self, clique: Clique) -> NDArray[np.bool_] | None:
+        """Return the cells in which a number falls that never does; None: there are none."""
+        found: NDArray[np.bool_] | None = None
+        for after in clique:
+            before, cells = self.columns[after].like, self.columns[after].cells
+            if not self.columns[after].rises or before not in clique or cells is None:
+                continue
+            bins = self.shapes[after].bins
+            (low, high), last = cells.edges, len(bins) - 1
+            lowest = low[np.unique(bins, return_index=True)[1]]
+            highest = high[last - np.unique(bins[::-1], return_index=True)[1]]
+            falls = highest[None, :] < lowest[:, None]
+            others = [axis for axis, i in enumerate(clique) if i not in (before, after)]
+            falls = np.broadcast_to(np.expand_dims(falls, others), [self.sizes[i] for i in clique])
+            found = falls if found is None else found | falls
+        return found
 
     def lines(self, count: JointCount) -> tuple[NDArray[np.float64], ...]:
         """Return how much of each bin is in each part; nothing where bins were counted."""
@@ -225,7 +244,8 @@ def _worse(
     says more than the number itself: a pair of columns as fine as that would drown in noise. The
     share of small changes is that of the weights that were found in the released counts: noise,
     which hides all of them, spreads them over all changes that there may be. Of a category, staying
-    is what is small.
+    is what is small. A number that never falls needs a smaller share: how long somebody stays away
+    depends on who it is more than on the day.
 
     Args:
         codings: places of the number as it is, and as a change.
@@ -251,7 +271,8 @@ def _worse(
         changes = cells.step * np.round(changes / cells.step)
     near = np.unique(cells.cells_of(changes[np.abs(changes) <= small]))
     masses = shapes[change].masses
-    needed = by_chance + _STAYS * (1 - by_chance)
+    share = _RISES if columns[change].rises else _STAYS
+    needed = by_chance + share * (1 - by_chance)
     return as_it_is if masses[near].sum() > needed * masses.sum() else change
 
 

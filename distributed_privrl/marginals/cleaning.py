@@ -61,6 +61,7 @@ class Released:
         ordered: of each column, whether neighbouring bins belong together.
         maps: the block of each bin of each column.
         before: released counts of the same columns.
+        ruled_out: cells of bins that the owner of the rows has ruled out; None: none.
     """
 
     noisy: NDArray[np.float64]
@@ -71,6 +72,7 @@ class Released:
     ordered: Sequence[bool]
     maps: Maps
     before: Sequence[BlockCounts] = ()
+    ruled_out: NDArray[np.bool_] | None = None
 
     @property
     def of_two_numbers(self) -> bool:
@@ -85,8 +87,10 @@ class Released:
 
     @property
     def possible(self) -> NDArray[np.bool_]:
-        """Cells whose categories were seen when their columns were counted."""
+        """Cells whose categories were seen when their columns were counted, and not ruled out."""
         found = np.ones(self.expected.shape, np.bool_)
+        if self.ruled_out is not None:
+            found &= ~self.ruled_out
         for axis, (margin, ordered) in enumerate(zip(self.margins, self.ordered, strict=True)):
             if not ordered and (margin.masses > 0).any():
                 others = tuple(i for i in range(found.ndim) if i != axis)

@@ -42,6 +42,7 @@ class Column:
         difference: the number is the change from the observation; of a category, `STAYS` or what
             it has become, counted from 1.
         within: ends of the number that changes; what lies beyond counts as these.
+        rises: a number after a step is never below the one before it.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Column:
     like: int | None = None
     difference: bool = False
     within: tuple[float, float] | None = None
+    rises: bool = False
 
     @property
     def size(self) -> int:

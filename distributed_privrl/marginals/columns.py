@@ -129,7 +129,7 @@ class TableColumns:
         after = any(self.columns[i].part == "next_observation" for i in clique)
         return self.ends_unseen and after
 
-    def followed(self, cells: NDArray[np.int32]) -> NDArray[np.bool_]:
+    def followed(self, cells: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Say of which rows ``(N, V)`` somebody saw what follows, ``(N,)``.
 
         Args:

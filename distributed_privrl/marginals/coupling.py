@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import norm
 
+from distributed_privrl.marginals.changes import After, Before, PartsOfSteps, parts_of_steps
 from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.shapes import ColumnShape
 from distributed_privrl.marginals.tables import Clique, counts_of, local_correlation
 
 _UNRELATED = 0.05
@@ -117,23 +119,31 @@ class Coupling:
 
     Args:
         leader: the other's place.
-        shares: ``(K, L)`` of the other's bins and the number's.
         strength: how much both go together, from 0 to 1.
+        follower: where the number lies, given the leader.
+        leads: where the leader lies, given the number.
     """
 
     leader: int
-    shares: NDArray[np.float64]
     strength: float
+    follower: Leaning | After
+    leads: Leaning | Before
 
-    @cached_property
-    def follower(self) -> Leaning:
-        """Where the number lies, given the leader."""
-        return Leaning(self.shares)
+    @classmethod
+    def of_bins(cls, leader: int, shares: NDArray[np.float64], strength: float) -> "Coupling":
+        """Return a coupling of two numbers that go together in their bins as around them.
 
-    @cached_property
-    def leads(self) -> Leaning:
-        """Where the leader lies, given the number."""
-        return Leaning(np.ascontiguousarray(self.shares.T))
+        Args:
+            leader: see `Coupling`.
+            shares: ``(K, L)`` of the other's bins and the number's.
+            strength: see `Coupling`.
+        """
+        return cls(leader, strength, Leaning(shares), Leaning(np.ascontiguousarray(shares.T)))
+
+    @classmethod
+    def of_steps(cls, leader: int, parts: PartsOfSteps, strength: float) -> "Coupling":
+        """Return the coupling of a number after a step with the same number before it."""
+        return cls(leader, strength, After(parts), Before(parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,29 +211,35 @@ class Couplings:
 
 def couplings(
     columns: TableColumns,
+    shapes: Sequence[ColumnShape],
     sizes: Sequence[int],
     cliques: Sequence[Clique],
     rows: NDArray[np.integer],
 ) -> Couplings:
-    """Return how numbers lie in their bins, for those that were counted together.
+    """Return how numbers lie in their bins.
+
+    Each number follows at most one other, the one that it goes with most, among those before it
+    that were counted with it. What a number becomes may follow the number, of which changes were
+    counted, too; what never falls does. What a bin holds is as in rows that are drawn, of which
+    large units have more.
 
     Args:
         columns: of the table.
+        shapes: of each column.
         sizes: bins of each column.
         cliques: that were measured.
         rows: ``(N, V)``, drawn from the model.
-
-    Each number follows at most one other, the one that it goes with most, among those before it.
-    What a bin holds is as in rows that are drawn, of which large units have more.
     """
     found: dict[int, Coupling] = {}
     weights = np.ones(len(rows))
     for place in columns.of("unit"):
         assert columns.unit_sizes is not None
         weights = np.asarray(columns.unit_sizes.rows[rows[:, place]], np.float64)
-    ranks = _ranks(rows)
+    ranks, changes = _ranks(rows), dict(columns.codings)
+    followed = rows[columns.followed(rows)]
     for place in range(len(columns)):
-        if columns[place].cells is None:
+        column = columns[place]
+        if column.cells is None or place in columns.unused:
             continue
         leaders = {
             other
@@ -232,14 +248,26 @@ def couplings(
             for other in clique
             if other < place and columns[other].cells is not None
         }
+        if place in changes and column.like is not None:
+            leaders.add(column.like)
         if not leaders:
             continue
         strength = {one: abs(float(np.mean(ranks[:, one] * ranks[:, place]))) for one in leaders}
         leader = max(sorted(leaders), key=strength.__getitem__)
+        if place in changes and column.like is not None:
+            change = columns[changes[place]]
+            if column.rises or leader == column.like or strength[leader] < _UNRELATED:
+                own = column.like
+                together = counts_of(followed, (own, place), sizes)
+                parts = parts_of_steps(
+                    shapes[place], column, shapes[changes[place]], change, together
+                )
+                found[place] = Coupling.of_steps(own, parts, strength[own])
+                continue
         if strength[leader] < _UNRELATED:
             continue
         counts = counts_of(rows, (leader, place), sizes, weights)
-        found[place] = Coupling(leader, counts / counts.sum(), strength[leader])
+        found[place] = Coupling.of_bins(leader, counts / counts.sum(), strength[leader])
     return Couplings(found)
 
 

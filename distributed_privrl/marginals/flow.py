@@ -35,7 +35,7 @@ from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 _SWEEPS = 300
 _RANKS = 8
 """Places within a bin of a number, and of a change, from which it is told what it becomes."""
-_STUCK = 0.1
+STUCK = 0.1
 """Part of all changes that must lead to somewhere within the bounds, or a step cannot be."""
 _MOST_CELLS = 2_000_000
 """Of where steps lead to, by bins and changes; of columns with more nothing is told."""
@@ -289,5 +289,5 @@ def stuck(model: NumberModel) -> dict[int, NDArray[np.bool_]]:
         pair = place, change
         inside = led_to([columns[i] for i in pair], [model.shapes[i] for i in pair]).sum(axis=2)
         masses = model.shapes[change].bin_masses
-        found[place] = inside @ masses < _STUCK * masses.sum()
+        found[place] = inside @ masses < STUCK * masses.sum()
     return {place: bins for place, bins in found.items() if bins.any()}

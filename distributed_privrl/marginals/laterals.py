@@ -15,6 +15,7 @@ sampling).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,8 @@ _SHRUNK = 3.0
 _MOST, _STEEPEST, _HELD = 3.0, 10.0, 1000.0
 """How much more or less likely a cell becomes at most: in a turn, in all, and where it is held."""
 _AT_ONCE = 8192
+_LEAST = 1e-300
+_NONE: Mapping[int, NDArray[np.float64]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,16 +71,32 @@ class Laterals:
     reached: tuple[Reach, ...] = ()
     potentials: Mapping[Clique, NDArray[np.float64]] = dataclass_field(default_factory=dict)
 
-    def sweep(self, rows: NDArray[np.int32], random: np.random.Generator) -> None:
-        """Draw each column of rows ``(N, V)`` given all others, some times, in place."""
+    def sweep(
+        self,
+        rows: NDArray[np.int32],
+        random: np.random.Generator,
+        likelier: Mapping[int, NDArray[np.float64]] = _NONE,
+    ) -> None:
+        """Draw each column given all others, some times, in place.
+
+        Args:
+            rows: ``(N, V)``.
+            random: of the draws.
+            likelier: how much likelier each bin of some columns is than the field has it,
+                ``(N, K)`` by place.
+        """
         for start in range(0, len(rows), _AT_ONCE):
             part = rows[start : start + _AT_ONCE]
+            by_place = {
+                place: np.log(np.maximum(one[start : start + _AT_ONCE], _LEAST))
+                for place, one in likelier.items()
+            }
             whole = np.zeros((len(part), len(self.field.sizes)), np.int32)
             whole[:, : part.shape[1]] = part
             there = self.led_to(whole)
             for _ in range(_SWEEPS):
                 for place in self.places:
-                    self._draw(place, whole, there, random)
+                    self._draw(place, whole, there, by_place.get(place), random)
             part[:] = whole[:, : part.shape[1]]
 
     def led_to(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -92,10 +111,13 @@ class Laterals:
         place: int,
         rows: NDArray[np.int32],
         there: NDArray[np.int32],
+        likelier: NDArray[np.float64] | None,
         random: np.random.Generator,
     ) -> None:
         """Draw a column of rows anew, in place, and what they lead to by it."""
         logs = _logs(self.field, place, rows)
+        if likelier is not None:
+            logs += likelier
         for one in self.reached:
             if one.after != place:
                 continue

@@ -1,6 +1,6 @@
 """Whole trajectories drawn from the model of a step, one step after the other."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -20,6 +20,7 @@ from distributed_privrl.marginals.drawer import Drawer, drawing_order
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.drift import Drift
 from distributed_privrl.marginals.flow import stuck
+from distributed_privrl.marginals.headroom import Headroom, headrooms
 from distributed_privrl.marginals.laterals import Laterals, given_all, laterals_of
 from distributed_privrl.marginals.steps import length_starts, time_starts
 
@@ -171,22 +172,65 @@ class Rollout:
                 self.model.draw_units(bins, self._beginners, random)
             self._begin(bins, random, firsts)
             self._end(time, bins, random)
-            self._lead_on(bins, random)
-            return self.model.numbers(bins, random, scores=scores)
+            self._lead_on(bins, {}, random)
+            return self._within(
+                self.model.numbers(bins, random, scores=scores), bins, scores, random
+            )
         self._act(bins, random, odds)
         self._drawers[1].fill(bins, random)
-        self._follow_on(bins, scores, random)
-        self._end(time, bins, random)
-        self._lead_on(bins, random)
+        likelier = self._likelier(bins, scores, before)
+        self._follow_on(bins, likelier, random)
+        self._end(time, bins, random, before)
+        self._lead_on(bins, likelier, random)
         known = set(known_before(columns))
         asked = [i for i in range(len(columns)) if i not in known]
         numbers = self.model.numbers(bins, random, places=asked, scores=scores)
-        return [before[i] if i in known else one for i, one in enumerate(numbers)]
+        numbers = [before[i] if i in known else one for i, one in enumerate(numbers)]
+        return self._within(numbers, bins, scores, random)
+
+    def _within(
+        self,
+        numbers: list[NDArray[np.float64]],
+        bins: NDArray[np.int32],
+        scores: NDArray[np.float64],
+        random: np.random.Generator,
+    ) -> list[NDArray[np.float64]]:
+        """Return the numbers of a step, with changes that lead to within bounds."""
+        for room in self._headrooms:
+
+            def again(rows: NDArray[np.int64], place: int = room.after) -> NDArray[np.float64]:
+                found = self.model.numbers(
+                    bins[rows], random, places=[place], scores=scores[rows].copy()
+                )
+                return found[place]
+
+            numbers[room.after] = room.kept(numbers[room.before], numbers[room.after], again)
+        return numbers
+
+    @cached_property
+    def _headrooms(self) -> list[Headroom]:
+        return headrooms(self.model)
+
+    def _likelier(
+        self,
+        bins: NDArray[np.int32],
+        scores: NDArray[np.float64],
+        before: Sequence[NDArray[np.float64]],
+    ) -> dict[int, NDArray[np.float64]]:
+        """Return how much likelier bins of what follows known numbers are by where these lie."""
+        found = {
+            room.after: room.likelihoods(bins[:, room.before], before[room.before])
+            for room in self._headrooms
+        }
+        for place in self._following:
+            one = self.model.couplings.of[place]
+            found[place] = one.leads.likelihoods(bins[:, one.leader], scores[:, one.leader])
+        return found
 
     def _follow_on(
         self,
         bins: NDArray[np.int32],
-        scores: NDArray[np.float64],
+        likelier: Mapping[int, NDArray[np.float64]],
         random: np.random.Generator,
     ) -> None:
         """Draw anew the bins that follow from where known numbers lie in theirs, in place.
@@ -195,11 +239,8 @@ class Rollout:
         others of the step, a bin of what follows it is as likely as the model has it, times how
         much likelier it is by where the number lies in its own.
         """
-        for place in self._following:
-            coupling = self.model.couplings.of[place]
-            leader = coupling.leader
-            shares = given_all(self.model.field, place, bins)
-            shares *= coupling.leads.likelihoods(bins[:, leader], scores[:, leader])
+        for place, likelihoods in likelier.items():
+            shares = given_all(self.model.field, place, bins) * likelihoods
             cumulated = shares.cumsum(axis=1)
             aim = random.random(len(bins)) * cumulated[:, -1]
             above = (cumulated <= aim[:, None]).sum(axis=1)
@@ -221,10 +262,16 @@ class Rollout:
             if place in after and not columns[place].difference and one.leader in known
         ]
 
-    def _lead_on(self, bins: NDArray[np.int32], random: np.random.Generator) -> None:
+    def _lead_on(
+        self,
+        bins: NDArray[np.int32],
+        likelier: Mapping[int, NDArray[np.float64]],
+        random: np.random.Generator,
+    ) -> None:
         """Draw what steps lead to anew, where the model does not tell all of it, in place."""
         if self._laterals is not None:
-            self._laterals.sweep(bins, random)
+            after = {i: one for i, one in likelier.items() if i in self._laterals.places}
+            self._laterals.sweep(bins, random, after)
 
     @cached_property
     def _laterals(self) -> Laterals | None:
@@ -315,11 +362,18 @@ class Rollout:
         time: int,
         bins: NDArray[np.int32],
         random: np.random.Generator,
+        before: Sequence[NDArray[np.float64]] = (),
     ) -> None:
         """Draw anew which trajectories end, so that as many do as lengths say, in place.
 
         Odds of ending, which depend on the step, are raised or lowered alike. Steps from where no
         change leads anywhere are the last, but at times when none is, and in a panel.
+
+        Args:
+            time: of the step.
+            bins: ``(N, V)``.
+            random: of the draws.
+            before: numbers that are known before the step, by column; (): none is.
         """
         hazard = self._hazards[time] if time < len(self._hazards) else None
         if hazard is None:
@@ -331,7 +385,7 @@ class Rollout:
         shares = given_all(self.model.field, place, bins)
         kinds = (shares[:, 1:] + _LEAST * self._kinds) * (self._kinds > 0)
         goes_on = np.maximum(shares[:, 0], _LEAST)
-        odds, stuck = kinds.sum(axis=1) / goes_on, self._are_stuck(bins)
+        odds, stuck = kinds.sum(axis=1) / goes_on, self._are_stuck(bins, before)
 
         def likely(log_factor: float) -> NDArray[np.float64]:
             scaled = odds * np.exp(log_factor)
@@ -349,11 +403,16 @@ class Rollout:
         cut = random.random(len(bins)) < kinds[:, -1] / kinds.sum(axis=1)
         bins[:, place] = np.where(ends, np.where(cut, kinds.shape[1], 1), 0)
 
-    def _are_stuck(self, bins: NDArray[np.int32]) -> NDArray[np.bool_]:
+    def _are_stuck(
+        self, bins: NDArray[np.int32], before: Sequence[NDArray[np.float64]]
+    ) -> NDArray[np.bool_]:
         """Say which steps, ``(N,)``, lead nowhere within the bounds."""
         found = np.zeros(len(bins), np.bool_)
         for place, own in self._stuck.items():
             found |= own[bins[:, place]]
+        if before and not is_panel(self.model.lengths):
+            for room in self._headrooms:
+                found |= room.stuck(before[room.before])
         return found
 
     @cached_property

@@ -159,7 +159,8 @@ def _box_columns(part: Part, space: Box, cells: dict[str, NumberCells]) -> list[
 
 def _after(column: Column, place: int, *, difference: bool, rising: bool) -> Column:
     """Return the column of the next observation that belongs to one of the observation."""
-    after = replace(column, name=f"next_{column.name}", part="next_observation")
+    name = f"next_{column.name}"
+    after = replace(column, name=name, part="next_observation", rises=rising)
     if not difference:
         return replace(after, like=place)
     if column.cells is None:

@@ -299,3 +299,32 @@ def test_an_atom_is_told_by_itself() -> None:
     assert found[0][1:].std() < 0.5
     assert found[1][0] > 3, "halves alone say that the rare kind has little less often"
     assert found[1][1:].std() > 0.5
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_left_of_cells_that_are_ruled_out(seed: int) -> None:
+    """And what noise put there goes where rows may be: the sums of columns stay."""
+    source = np.random.default_rng(seed)
+    truth = np.triu(np.full((12, 12), 40.0))
+    sums = [truth.sum(axis=1), truth.sum(axis=0)]
+    noisy = truth + 15.0 * source.standard_normal(truth.shape)
+    falls = np.tril(np.ones(truth.shape, np.bool_), -1)
+    found = []
+    for ruled_out in (None, falls):
+        counts = noisy if ruled_out is None else np.where(ruled_out, 0.0, noisy)
+        released = Released(
+            noisy=counts,
+            deviation=15.0,
+            total=float(truth.sum()),
+            expected=np.outer(*sums) / truth.sum(),
+            margins=[Margin(one, np.full(12, 15.0)) for one in sums],
+            ordered=[True, True],
+            maps=part_maps(truth, 0),
+            ruled_out=ruled_out,
+        )
+        found.append(cleaned(released, np.random.default_rng(1)))
+    assert found[0][falls].sum() > 30
+    assert not found[1][falls].any()
+    assert found[1].sum() == pytest.approx(truth.sum())
+    errors = [np.abs(one - truth).sum() for one in found]
+    assert errors[1] < errors[0]

@@ -45,8 +45,10 @@ def rows() -> Transitions:
     )
 
 
-def noisy_counts(table: TableColumns, seed: int, noise: float) -> np.ndarray:
-    coded = table.coded(Steps(rows()))
+def noisy_counts(
+    table: TableColumns, seed: int, noise: float, counted: Transitions | None = None
+) -> np.ndarray:
+    coded = table.coded(Steps(rows() if counted is None else counted))
     source = np.random.default_rng(seed)
     parts = []
     for place, column in enumerate(table.columns):
@@ -114,6 +116,51 @@ def test_a_cut_tail_does_not_make_a_change_small() -> None:
         found = believed(seed, noise=60.0 * UNIT_WEIGHT)
         told += [found[place].name for place in found.of("next_observation")]
     assert "change_observation_1" not in told
+
+
+DAYS = 400
+
+
+def gaps_told(median: float, noise: float, *, rising: bool) -> str:
+    """Return how a day is told of people who come back after some days, as released counts say."""
+    bounds = Bounds(
+        low=np.zeros(2),
+        high=np.array([DAYS, 1.0]),
+        step=np.ones(2),
+        columns=("observation_0", "reward"),
+    )
+    table = step_columns(
+        Box(0, DAYS, (1,)),
+        Discrete(2),
+        bounds,
+        next_observation="counted",
+        rising=(0,) if rising else (),
+    )
+    source = np.random.default_rng(2)
+    day = source.integers(0, DAYS, ROWS).astype(float)
+    after = np.minimum(day + np.rint(source.exponential(median / np.log(2), ROWS)), DAYS)
+    visits = Transitions(
+        observations=day[:, None],
+        actions=np.zeros(ROWS, np.int64),
+        rewards=np.zeros(ROWS),
+        next_observations=after[:, None],
+        terminated=np.zeros(ROWS, bool),
+        truncated=np.zeros(ROWS, bool),
+        unit_ids=np.arange(ROWS),
+    )
+    belief = Belief(TableFacts(columns=table, seed=0), joint_deviation=noise, planned=1)
+    belief.shape(noisy_counts(table, 0, noise, visits), noise)
+    found = belief.bins.columns
+    (place,) = found.of("next_observation")
+    return found[place].name
+
+
+def test_gaps_are_told_of_what_never_falls_though_they_are_long() -> None:
+    """A gap of two months depends on who it is, more than the next visit does on the day."""
+    assert gaps_told(60, NOISE, rising=True) == "change_observation_0"
+    assert gaps_told(60, NOISE, rising=False) == "next_observation_0"
+    hidden = 3000.0 * UNIT_WEIGHT
+    assert gaps_told(60, hidden, rising=True) == "next_observation_0"
 
 
 WARDS = 10

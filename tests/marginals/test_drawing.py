@@ -46,7 +46,7 @@ def model(correlated: bool) -> TableModel:
     field = Field(sizes, {(0, 1): np.log(joint)})
     rows = np.zeros((COUNT, len(columns)), np.int32)
     Drawer(field).fill(rows, np.random.default_rng(1))
-    together = couplings(columns, sizes, [(0, 1)], rows)
+    together = couplings(columns, shapes, sizes, [(0, 1)], rows)
     return TableModel(columns, tuple(shapes), together, field, np.empty(0))
 
 
@@ -91,7 +91,7 @@ def normal_pair(correlation: float, cuts: Sequence[float]) -> Couplings:
     )
     bins = np.searchsorted(cuts, numbers)
     shares = counts_of(bins, (0, 1), (len(cuts) + 1,) * 2) / len(bins)
-    return Couplings({1: Coupling(0, shares, abs(correlation))})
+    return Couplings({1: Coupling.of_bins(0, shares, abs(correlation))})
 
 
 @pytest.mark.parametrize("correlation", [0.3, -0.8, 0.95])

@@ -132,6 +132,7 @@ def test_without_it_numbers_spread_and_people_go_on(monkeypatch: pytest.MonkeyPa
     """The test above sees what it is for."""
     monkeypatch.setattr(implied, "told_by_flow", lambda *_: {})
     monkeypatch.setattr(rollout, "stuck", lambda _: {})
+    monkeypatch.setattr(rollout, "headrooms", lambda _: [])
     drawn = walked(counted())
     year, mood = drawn.observations.T
     fall = np.polyfit(mood, drawn.next_observations[:, 1] - mood, 1)[0]

@@ -320,7 +320,7 @@ def far_apart(correlation: float) -> TableModel:
     shares = counts_of(bins, (0, 1), (3, 3)) / len(bins)
     potentials = {(i,): np.zeros(size) for i, size in enumerate(sizes)}
     potentials[state, reward] = np.log(shares)
-    found = Couplings({reward: Coupling(state, shares, correlation)})
+    found = Couplings({reward: Coupling.of_bins(state, shares, correlation)})
     return replace(made, shapes=tuple(shapes), couplings=found, field=Field(sizes, potentials))
 
 

@@ -58,7 +58,9 @@ class Marginals:
         rows = started(self.singles, count, random)
         rows = adjusted(rows, self.targets, iterations=iterations, random=random, progress=progress)
         sizes = [len(one) for one in self.singles]
-        together = couplings(self.columns, sizes, list(self.pairs), rows.T[:_LOOKED_AT])
+        together = couplings(
+            self.columns, self.shapes, sizes, list(self.pairs), rows.T[:_LOOKED_AT]
+        )
         numbers = NumberModel(self.columns, self.shapes, together)
         return Pool(numbers, rows, streams.numpy("order"))
 
