@@ -130,6 +130,11 @@ def collect(
     typer.echo(f"{info.id}: {info.total_steps.open(Purpose.OWNER)} steps in {_trajectories(info)}")
 
 
+_MANY_TRAJECTORIES, _SHORT_TRAJECTORIES = 2000, 100
+"""From how many trajectories on, of how many steps at most on average, episodes are slow."""
+_EPISODES_A_MINUTE = 40_000
+
+
 def import_table(
     file: Annotated[
         Path,
@@ -168,10 +173,23 @@ def import_table(
         return
     store, meaning = DatasetStore(), load_schema(schema)
     found = import_file(file, meaning, store, dataset)
-    tell_owner(found.open(Purpose.OWNER))
     info = store.info(dataset)
+    tell_owner((*found.open(Purpose.OWNER), *_slow(info)))
     kind = _trajectories(info) if info.kind == "trajectories" else "single rows"
     typer.echo(f"{info.id}: {info.total_steps.open(Purpose.OWNER)} transitions in {kind}")
+
+
+def _slow(info: "DatasetInfo") -> list[str]:
+    """Return what the owner may change before the dataset has a budget, so that reading is fast."""
+    count, steps = (one.open(Purpose.OWNER) for one in (info.total_trajectories, info.total_steps))
+    many = count > _MANY_TRAJECTORIES and steps < _SHORT_TRAJECTORIES * count
+    if info.layout != "episodes" or not many:
+        return []
+    return [
+        f"note to the owner: {count:,} short trajectories as episodes: each reading of them takes"
+        f" {max(count // _EPISODES_A_MINUTE, 1)} min or more; the schema's line layout: packed"
+        " makes it seconds, for this dataset and its releases"
+    ]
 
 
 def _trajectories(info: "DatasetInfo") -> str:

@@ -305,7 +305,17 @@ def _schema(draft: Draft) -> list[str]:
     if draft.left_out:
         told = ", ".join(f"{name} ({_why(profile[name])})" for name in draft.left_out)
         lines.append(f"  # left out: {told}")
-    return lines + _kinds(draft) + _spaces(draft)
+    return lines + _kinds(draft) + _spaces(draft) + _layout(draft)
+
+
+def _layout(draft: Draft) -> list[str]:
+    """Return how trajectories are stored: packed, unless they may go on after an end."""
+    if draft.trajectory is None or draft.terminated is not None:
+        return []
+    return [
+        "layout: packed  # of the dataset and its releases: rows one after the other; episodes:",
+        "# an episode of Minari's file each, which many short ones make twenty times slower",
+    ]
 
 
 def _why(column: DraftedColumn) -> str:

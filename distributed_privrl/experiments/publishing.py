@@ -8,7 +8,7 @@ from distributed_privrl.core.config import OutputConfig, RunConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.kept import kept_in_rows, kept_in_trajectories
-from distributed_privrl.data.metadata import CERTIFICATE_KEY, PUBLIC_KEY
+from distributed_privrl.data.metadata import CERTIFICATE_KEY, PUBLIC_KEY, Layout
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.cards import SYNTHETIC_KEY, algorithm_name, write_card
 from distributed_privrl.experiments.clearance import dataset_outputs
@@ -174,7 +174,9 @@ class DatasetPublisher:
             )
             return
         chunks = (kept_in_trajectories(chunk, kept) for chunk in release.chunks())
-        self.store.write_trajectories(self.name, chunks, **about)
+        # Declared with the rows, as the spaces are: an episode each, or packed.
+        layout: Layout = "packed" if info.layout == "packed" else "episodes"
+        self.store.write_trajectories(self.name, chunks, layout=layout, **about)
         self.store.update_metadata(self.name, release.facts())
 
     def outputs(self) -> tuple[Output, ...]:

@@ -3,6 +3,8 @@ import json
 
 import numpy as np
 
+from distributed_privrl.cli import datasets
+
 SCHEMA = """
 columns: {observation: [x, y], action: move, reward: r, terminated: over, trajectory: stay}
 spaces:
@@ -118,6 +120,22 @@ def test_exact_numbers_of_an_import_go_to_its_owner_and_nowhere_else(workplace):
     sizes = ("dataset_id", "total_steps", "total_episodes", "dataset_size")
     left = [{key: one[key] for key in one if key not in sizes} for one in metadata]
     assert left[0] == left[1], "of what was found, nothing is written"
+
+
+def test_the_owner_of_many_short_trajectories_hears_that_episodes_are_slow(workplace, monkeypatch):
+    monkeypatch.setattr(datasets, "_MANY_TRAJECTORIES", 1)
+    table, schema = workplace.folder / "stays.csv", workplace.folder / "schema.yaml"
+    table.write_text(TABLE)
+    heard = []
+    for layout in ("episodes", "packed"):
+        schema.write_text(f"{SCHEMA}layout: {layout}\n")
+        line = ("import", table, "--schema", schema, "--dataset", f"clinic/{layout}-v0")
+        made = workplace.privrl(*line)
+        assert made.exit_code == 0, made.output
+        heard.append(made.stderr)
+    assert "note to the owner: 2 short trajectories as episodes" in heard[0]
+    assert "layout: packed" in heard[0]
+    assert heard[1] == ""
 
 
 def test_an_import_without_gaps_says_nothing(workplace):

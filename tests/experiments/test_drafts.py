@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -96,7 +97,7 @@ def test_a_draft_that_is_filled_in_is_imported_and_planned(tmp_path: Path) -> No
     store = DatasetStore(tmp_path / "datasets")
     schema = load_schema(tmp_path / "schema.yaml")
     info = from_table(stays(gap=True), schema, dataset="clinic/stays-v0", store=store)
-    assert info.kind == "trajectories"
+    assert (info.kind, info.layout) == ("trajectories", "packed")
     config = load_config(tmp_path / "config.yaml")
     assert config.output.dataset == "clinic/stays-private-v0"
     assert config.model.trajectories_per_unit == 1  # type: ignore[attr-defined]
@@ -108,6 +109,14 @@ def test_a_draft_that_is_filled_in_is_imported_and_planned(tmp_path: Path) -> No
     named = path.read_text().replace("  # together: [[A, B]]", "  together: [[dose, gain]]")
     path.write_text(named)
     assert load_config(path).training.together == (("dose", "gain"),)  # type: ignore[attr-defined]
+
+
+def test_trajectories_that_may_go_on_after_an_end_are_drafted_as_episodes() -> None:
+    frame = stays()
+    frame["died"] = np.arange(len(frame)) % 7 == 0
+    draft = draft_of(frame)
+    assert draft.terminated == "died"
+    assert "layout" not in draft.files(FOLDER)["schema.yaml"]
 
 
 def test_rows_on_their_own_are_a_table_of_people() -> None:

@@ -8,6 +8,7 @@ from gymnasium.spaces import Box
 from torch import nn
 
 from distributed_privrl.data.fragments import FragmentEncoder
+from distributed_privrl.data.metadata import Layout
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.methods.marginals.config import MarginalsJConfig
@@ -85,11 +86,13 @@ def wanderings(count: int, seed: int, *, longest: int = 20) -> Trajectories:
     )
 
 
-def walk_store(root: Path, *, sensitive: int = 200, public: int = 200) -> DatasetStore:
+def walk_store(
+    root: Path, *, sensitive: int = 200, public: int = 200, layout: Layout = "episodes"
+) -> DatasetStore:
     """Write both sets of walks into a new store."""
     store = DatasetStore(root)
     for dataset, count, seed in ((SENSITIVE, sensitive, 1), (PUBLIC, public, 2)):
-        store.write_trajectories(dataset, walks(count, seed), **SPACES)
+        store.write_trajectories(dataset, walks(count, seed), layout=layout, **SPACES)
     return store
 
 

@@ -36,7 +36,7 @@ from tests.worlds.world import World
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> World:
     folder = tmp_path_factory.mktemp("walks")
-    master = walks.walk_store(folder / "master")
+    master = walks.walk_store(folder / "master", layout="packed")
     return World(folder, master, walks.BOUNDS)
 
 
@@ -82,6 +82,12 @@ def test_a_run_is_certified_and_its_trajectories_are_whole(place: World, result:
     assert drawn.lengths.max() <= 24
     last = drawn.offsets[1:] - 1
     assert (drawn.terminated | drawn.truncated)[last].all()
+
+
+def test_a_release_is_stored_as_the_sensitive_set_is(place: World, result: RunResult) -> None:
+    """Which its owner declared: no row decides it."""
+    sensitive = place.store.info(walks.SENSITIVE)
+    assert place.store.info(str(result.released)).layout == sensitive.layout == "packed"
 
 
 def test_a_release_says_how_far_its_steps_drift(place: World, result: RunResult) -> None:
