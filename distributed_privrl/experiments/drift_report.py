@@ -48,10 +48,11 @@ def drift_verdict(drift: Drift, info: DatasetInfo) -> str:
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return (
         f" STEPS DRIFT: trajectories leave what was counted, in {named}{more}: that share of all"
-        " steps lies where the counts do not have it. The noise has left too little of how a step"
-        " leads to the next one. Another run, of other people or for more of their budget, keeps"
-        " more with columns that are declared lasting, with fewer columns, or with more of epsilon;"
-        " method marginals does, if rows that stand alone are enough."
+        " steps lies where the counts do not have it. Too little was counted of how a step leads to"
+        " the next one, or noise has left too little of it. Another run, of other people or for"
+        " more of their budget, keeps more with columns that are declared lasting, with fewer"
+        " columns, or with more of epsilon; method marginals does, if rows that stand alone are"
+        " enough."
     )
 
 

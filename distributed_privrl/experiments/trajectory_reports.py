@@ -121,6 +121,7 @@ def trajectory_sections(
             " the one before it; two neighbouring steps then each hold the state"
             " between them." + "".join(_verdicts(said.content, info)),
             metrics=[
+                _whole_length(store, source),
                 *_trajectory_metrics(shown, numbers, told),
                 *_seam_metrics(said.then(lambda found: found.get(SEAM_KEY, {}))),
                 *_support_metrics(said.then(lambda found: found.get(SUPPORT_KEY))),
@@ -138,6 +139,23 @@ def _some_of_each(store: DatasetStore, datasets: Mapping[str, str]) -> dict[str,
 def _said(info: DatasetInfo) -> Mapping[str, Any]:
     """Return what a dataset that a run made says of itself; it is what its rows are."""
     return info.metadata.open(Purpose.RELEASED)
+
+
+def _whole_length(store: DatasetStore, source: Sourced[str]) -> Metric:
+    """Return the mean length of all trajectories of the release, which its metadata say."""
+
+    def mean(made: str) -> float:
+        info = store.info(made)
+        steps, count = (
+            one.open(Purpose.RELEASED) for one in (info.total_steps, info.total_trajectories)
+        )
+        return steps / count
+
+    return Metric(
+        name="mean length of all, synthetic",
+        value=source.value(mean),
+        explanation="steps over trajectories of the whole dataset",
+    )
 
 
 def _means(numbers: NDArray[np.float64]) -> list[float]:

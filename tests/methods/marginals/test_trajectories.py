@@ -98,6 +98,8 @@ def test_a_release_says_how_far_its_steps_drift(place: World, result: RunResult)
     values = {one.name: one.value for one in section.metrics}
     worst = max(drift["columns"].values(), key=lambda one: one["missed"] - one["by_chance"])
     assert values["largest drift"] == worst["missed"]
+    lengths = released(place, result).lengths
+    assert values["mean length of all, synthetic"] == pytest.approx(lengths.mean())
 
 
 def test_lengths_are_about_those_of_the_walks(place: World, result: RunResult) -> None:
