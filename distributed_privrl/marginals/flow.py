@@ -37,6 +37,8 @@ _RANKS = 8
 """Places within a bin of a number, and of a change, from which it is told what it becomes."""
 STUCK = 0.1
 """Part of all changes that must lead to somewhere within the bounds, or a step cannot be."""
+SLACK = 1e-6
+"""Part of a range by which a sum may be beyond it: steps such as .1 add up to a little more."""
 _MOST_CELLS = 2_000_000
 """Of where steps lead to, by bins and changes; of columns with more nothing is told."""
 _SURE = 0.02
@@ -266,7 +268,7 @@ def led_to(columns: Sequence[Column], shapes: Sequence[ColumnShape]) -> NDArray[
         for one, shape, size in zip(columns, shapes, sizes, strict=True)
     )
     there = here[:, None] + change
-    slack = 1e-6 * (before.cells.high - before.cells.low)
+    slack = SLACK * (before.cells.high - before.cells.low)
     inside = (there >= before.cells.low - slack) & (there <= before.cells.high + slack)
     bins = shapes[0].bins[before.cells.cells_of(there.ravel())]
     froms = np.repeat(np.arange(sizes[0]), _RANKS)[:, None] * sizes[1]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.marginals.drawing import NumberModel
-from distributed_privrl.marginals.flow import STUCK, led_to
+from distributed_privrl.marginals.flow import SLACK, STUCK, led_to
 from distributed_privrl.marginals.shapes import drawn_numbers
 
 _RANKS = 16
@@ -29,7 +29,7 @@ class Headroom:
     Args:
         before: place of the number.
         after: place of its change.
-        high: the largest number.
+        high: the largest number, and what sums of steps may be off.
         changes: ``(L, R)``, rising numbers in each bin of changes.
         masses: ``(L,)`` weights of these bins.
         usual: ``(K, L)``, which part of each of them leads to within the bounds from each bin.
@@ -108,7 +108,7 @@ def headrooms(model: NumberModel) -> list[Headroom]:
             Headroom(
                 before=place,
                 after=change,
-                high=cells.high,
+                high=cells.high + SLACK * (cells.high - cells.low),
                 changes=np.sort(changes.reshape(size, _RANKS), axis=1),
                 masses=shapes[1].bin_masses,
                 usual=usual,

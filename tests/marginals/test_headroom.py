@@ -17,16 +17,16 @@ from tests.marginals.fields import model_of
 DAYS, LONGEST = 30, 12
 
 
-def columns(*, rising: bool) -> TableColumns:
-    """Return columns of visits: a day from 0 to 30, told as a change, and a decision."""
+def columns(*, rising: bool, unit: float = 1.0) -> TableColumns:
+    """Return columns of visits: a time of up to 30 days, told as a change, and a decision."""
     bounds = Bounds(
         low=np.zeros(2),
-        high=np.array([DAYS, 1.0]),
-        step=np.ones(2),
+        high=np.array([DAYS * unit, 1.0]),
+        step=np.array([unit, 1.0]),
         columns=("observation_0", "reward"),
     )
     steps = step_columns(
-        Box(0, DAYS, (1,)),
+        Box(0, DAYS * unit, (1,)),
         Discrete(2),
         bounds,
         next_observation="difference",
@@ -36,9 +36,9 @@ def columns(*, rising: bool) -> TableColumns:
     return trajectory_columns(steps, groups=time_groups(LONGEST), previous=True, longest=LONGEST)
 
 
-def model(*, rising: bool = True) -> TableModel:
+def model(*, rising: bool = True, unit: float = 1.0) -> TableModel:
     """Return a model in which every gap, and every length, is as likely, whatever the day."""
-    return model_of(columns(rising=rising), [100.0] * len(length_starts(LONGEST)))
+    return model_of(columns(rising=rising, unit=unit), [100.0] * len(length_starts(LONGEST)))
 
 
 def room() -> Headroom:
@@ -51,6 +51,15 @@ def test_what_would_pass_the_bound_is_not_left() -> None:
     changes = np.arange(DAYS + 1)
     for share, day in zip(left, (0, 25, 30), strict=True):
         np.testing.assert_array_equal(share, (changes <= DAYS - day).astype(float))
+
+
+def test_sums_of_steps_may_reach_the_bound() -> None:
+    """In tenths 2.7 and .3 are a little more than 3."""
+    (found,) = headrooms(model(unit=0.1))
+    assert 2.7 + 0.1 + 0.1 + 0.1 > 3.0
+    assert found.left(np.array([2.7 + 0.1 + 0.1]))[0].tolist() == [1.0, 1.0] + [0.0] * 29
+    changes = np.array([0.1])
+    assert found.kept(np.array([2.7 + 0.1 + 0.1]), changes, lambda _: np.zeros(1)) == changes
 
 
 def test_a_number_says_more_than_its_bin() -> None:
