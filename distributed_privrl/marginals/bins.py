@@ -14,7 +14,12 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.marginals.column import STAYS, TERMINATES
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.ends import told_by_lengths
-from distributed_privrl.marginals.shapes import ColumnShape, column_shape, drawn_numbers
+from distributed_privrl.marginals.shapes import (
+    ColumnShape,
+    column_shape,
+    drawn_numbers,
+    falling,
+)
 from distributed_privrl.marginals.spreading import lines_of
 from distributed_privrl.marginals.successors import Successors
 from distributed_privrl.marginals.tables import Clique, JointCount, Maps, Margin, parts_of
@@ -124,11 +129,7 @@ class Bins:
             before, cells = self.columns[after].like, self.columns[after].cells
             if not self.columns[after].rises or before not in clique or cells is None:
                 continue
-            bins = self.shapes[after].bins
-            (low, high), last = cells.edges, len(bins) - 1
-            lowest = low[np.unique(bins, return_index=True)[1]]
-            highest = high[last - np.unique(bins[::-1], return_index=True)[1]]
-            falls = highest[None, :] < lowest[:, None]
+            falls = falling(self.shapes[after], cells)
             others = [axis for axis, i in enumerate(clique) if i not in (before, after)]
             falls = np.broadcast_to(np.expand_dims(falls, others), [self.sizes[i] for i in clique])
             found = falls if found is None else found | falls

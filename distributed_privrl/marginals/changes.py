@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from distributed_privrl.marginals.column import Column
-from distributed_privrl.marginals.shapes import ColumnShape, drawn_numbers
+from distributed_privrl.marginals.shapes import ColumnShape, drawn_numbers, falling
 
 _PARTS, _FEWEST, _MOST = 480, 4, 24
 """Parts of all bins of a number, about; of one bin at least and at most."""
@@ -34,12 +34,18 @@ class PartsOfSteps:
     Args:
         moves: ``(K, P, K, P)``, bins and parts before the step, then after it.
         stays: ``(K, P)``, of those that do not move at all.
-        rises: whether the number never falls.
+        never: ``(K, K)``, from which bins to which it never goes, as it would fall; none of a
+            number that may.
     """
 
     moves: NDArray[np.float64]
     stays: NDArray[np.float64]
-    rises: bool
+    never: NDArray[np.bool_]
+
+    @property
+    def rises(self) -> bool:
+        """Whether the number never falls."""
+        return bool(self.never.any())
 
     @cached_property
     def reached(self) -> NDArray[np.float64]:
@@ -119,9 +125,7 @@ class Before:
         own = reached.sum(axis=2, keepdims=True)
         usual = reached.sum(axis=1, keepdims=True)
         usual = usual / np.maximum(usual.sum(axis=2, keepdims=True), _NOTHING)
-        even = np.full(
-            reached.shape, 0.0 if self.parts.rises else 1.0
-        )  # what nobody was seen to do
+        even = np.broadcast_to(~self.parts.never[:, None, :], reached.shape).astype(np.float64)
         shares = np.divide(reached, own, out=np.zeros_like(reached), where=own > 0)
         return np.asarray(np.divide(shares, usual, out=even, where=usual > _EDGE))
 
@@ -162,12 +166,15 @@ def parts_of_steps(
         for _ in range(2)
     )
     apart = there[None, :] - here[:, None]
+    if change.rises:  # within a part, too, it only rises
+        np.fill_diagonal(apart, np.abs(np.diag(apart)))
     kinds = changes.bins[change.cells.cells_of(apart.ravel())]
     none = int(changes.bins[change.cells.cells_of(np.zeros(1))[0]])
     shares: NDArray[np.float64] = together / max(float(together.sum()), _NOTHING)
     moves = (shares / count**2)[np.ix_(label, label)]
+    never = np.zeros(shares.shape, np.bool_)
     if change.rises:
-        order = np.arange(len(label))
+        never, order = falling(shape, column.cells), np.arange(len(label))
         back = (label[:, None] == label) & (order[:, None] > order)  # though of one value
         moves[(apart < 0) | back] = 0.0
     stays = (np.diag(shares) / count**2)[label]
@@ -196,9 +203,7 @@ def parts_of_steps(
         ratio = _ratio(shares, own)
         blocks *= ratio[:, None, :, None]  # what was counted comes last, and holds
         stays *= np.diag(ratio)[label]
-    return PartsOfSteps(
-        moves.reshape(bins, count, bins, count), stays.reshape(bins, count), change.rises
-    )
+    return PartsOfSteps(moves.reshape(bins, count, bins, count), stays.reshape(bins, count), never)
 
 
 def _wanted(changes: ColumnShape, expected: NDArray[np.float64]) -> NDArray[np.float64]:

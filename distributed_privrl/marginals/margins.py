@@ -93,5 +93,7 @@ def combined(margin: Margin, told: Iterable[PartSums]) -> Margin:
         covariance = covariance - gain @ adds.T @ covariance
     found, deviations = margin.masses.copy(), margin.deviations.copy()
     found[seen] = np.maximum(masses, 0.0)
+    if found.sum() <= 0:  # noise alone was told
+        return margin
     deviations[seen] = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     return replace(margin, masses=found * (total / found.sum()), deviations=deviations)

@@ -22,6 +22,7 @@ from distributed_privrl.marginals.drift import Drift
 from distributed_privrl.marginals.flow import stuck
 from distributed_privrl.marginals.headroom import Headroom, headrooms
 from distributed_privrl.marginals.laterals import Laterals, given_all, laterals_of
+from distributed_privrl.marginals.shapes import falling
 from distributed_privrl.marginals.steps import length_starts, time_starts
 
 _LEAST = 1e-6
@@ -171,8 +172,10 @@ class Rollout:
             for _ in columns.of("unit"):
                 self.model.draw_units(bins, self._beginners, random)
             self._begin(bins, random, firsts)
+            possible = self._possible(bins)
+            self._follow_on(bins, possible, random)
             self._end(time, bins, random)
-            self._lead_on(bins, {}, random)
+            self._lead_on(bins, possible, random)
             return self._within(
                 self.model.numbers(bins, random, scores=scores), bins, scores, random
             )
@@ -218,13 +221,25 @@ class Rollout:
         before: Sequence[NDArray[np.float64]],
     ) -> dict[int, NDArray[np.float64]]:
         """Return how much likelier bins of what follows known numbers are by where these lie."""
-        found = {
+        found = self._possible(bins) | {
             room.after: room.likelihoods(bins[:, room.before], before[room.before])
             for room in self._headrooms
         }
         for place in self._following:
             one = self.model.couplings.of[place]
-            found[place] = one.leads.likelihoods(bins[:, one.leader], scores[:, one.leader])
+            told = one.leads.likelihoods(bins[:, one.leader], scores[:, one.leader])
+            found[place] = found.get(place, 1.0) * told
+        return found
+
+    def _possible(self, bins: NDArray[np.int32]) -> dict[int, NDArray[np.float64]]:
+        """Return 0 for bins in which a number would fall that never does, else 1, by its place."""
+        columns, shapes = self.model.columns, self.model.shapes
+        found = {}
+        for after in columns.of("next_observation"):
+            before, cells = columns[after].like, columns[after].cells
+            if columns[after].rises and before is not None and cells is not None:
+                never = falling(shapes[after], cells)
+                found[after] = (~never)[bins[:, before]].astype(np.float64)
         return found
 
     def _follow_on(

@@ -79,6 +79,19 @@ class ColumnShape:
         return np.asarray(single & frequent & (marked | (masses > PEAK * _beside(masses))))
 
 
+def falling(shape: ColumnShape, cells: NumberCells) -> NDArray[np.bool_]:
+    """Say from which bin of a number to which bin it falls, whatever it is in them, ``(K, K)``.
+
+    Args:
+        shape: of the number, before and after a step.
+        cells: of the number.
+    """
+    (low, high), last = cells.edges, len(shape.bins) - 1
+    lowest = low[np.unique(shape.bins, return_index=True)[1]]
+    highest = high[last - np.unique(shape.bins[::-1], return_index=True)[1]]
+    return np.asarray(highest[None, :] < lowest[:, None])
+
+
 def _sums(labels: NDArray[np.int64], weights: NDArray[Any], size: int) -> NDArray[np.float64]:
     return np.asarray(np.bincount(labels, weights=weights, minlength=size), np.float64)
 

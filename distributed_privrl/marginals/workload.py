@@ -61,7 +61,9 @@ def pair_weight(one: Column, other: Column) -> int:
     """Return how much two columns' joint count matters, 1 to `LARGEST_WEIGHT`."""
     parts = {one.part, other.part}
     if "unit" in parts:  # nobody sees it: it tells which rows are many
-        return 4 if "end" in parts else 1 if "next_observation" in parts else 2
+        if "next_observation" in parts:  # who comes often comes soon
+            return 4 if one.rises or other.rises else 1
+        return 4 if "end" in parts else 2
     if "next_observation" in parts:
         if parts == {"observation", "next_observation"}:
             return 4 if one.place == other.place else 2

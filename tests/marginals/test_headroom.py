@@ -109,3 +109,25 @@ def test_trajectories_do_not_pile_up_on_the_last_day(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Rollout, "_headrooms", [])
     piled = days()
     assert (found == DAYS).mean() < 0.6 * (piled == DAYS).mean()
+
+
+def test_nobody_falls_though_no_count_says_so() -> None:
+    """Days as they are, of which nothing was counted together: any day may be the next one."""
+    bounds = Bounds(
+        low=np.zeros(2),
+        high=np.array([DAYS, 1.0]),
+        step=np.ones(2),
+        columns=("observation_0", "reward"),
+    )
+    steps = step_columns(
+        Box(0, DAYS, (1,)),
+        Discrete(2),
+        bounds,
+        next_observation="absolute",
+        ends=3,
+        rising=(0,),
+    )
+    table = trajectory_columns(steps, groups=time_groups(LONGEST), previous=True, longest=LONGEST)
+    drawn = Rollout(model_of(table), LONGEST).draw(2000, np.random.default_rng(1))
+    moved = drawn.transitions("trajectory")
+    assert (moved.next_observations >= moved.observations).all()

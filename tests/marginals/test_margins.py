@@ -67,3 +67,10 @@ def test_the_weight_of_all_rows_stays_and_nothing_comes_from_nothing(
     assert (found.masses >= 0).all()
     assert (found.masses[masses == 0] == 0).all()
     assert (found.deviations <= own.deviations * (1 + 1e-9)).all()
+
+
+def test_noise_alone_tells_nothing() -> None:
+    """Joint counts whose noise left nothing above zero do not make bins of no number."""
+    own = Margin(np.array([2.0, 1.0, 0.5]), np.array([1e6, 1e6, 1e6]))
+    told = [PartSums(np.full(3, -1e9), 1.0, np.arange(3))]
+    assert combined(own, told) is own
