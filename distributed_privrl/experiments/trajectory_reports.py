@@ -144,7 +144,7 @@ def _said(info: DatasetInfo) -> Mapping[str, Any]:
 def _whole_length(store: DatasetStore, source: Sourced[str]) -> Metric:
     """Return the mean length of all trajectories of the release, which its metadata say."""
 
-    def mean(made: str) -> float:
+    def mean_length(made: str) -> float:
         info = store.info(made)
         steps, count = (
             one.open(Purpose.RELEASED) for one in (info.total_steps, info.total_trajectories)
@@ -153,7 +153,7 @@ def _whole_length(store: DatasetStore, source: Sourced[str]) -> Metric:
 
     return Metric(
         name="mean length of all, synthetic",
-        value=source.value(mean),
+        value=source.value(mean_length),
         explanation="steps over trajectories of the whole dataset",
     )
 

@@ -17,6 +17,7 @@ PACKAGE = Path(distributed_privrl.__file__).parent
 OPENED = {
     ("agents/experts.py", "of", "CHECK"),  # m, n, p_min and L against what is declared
     ("agents/experts.py", "read_log_probabilities", "COMPUTING"),  # in a host of experts
+    ("cli/datasets.py", "_slow", "OWNER"),  # on standard error, of the owner's command
     ("cli/datasets.py", "_trajectories", "OWNER"),
     ("cli/datasets.py", "collect", "OWNER"),
     ("cli/datasets.py", "import_table", "OWNER"),
@@ -35,6 +36,7 @@ OPENED = {
     ("experiments/samples.py", "_share", "COMPUTING"),  # how rarely a row is drawn
     ("experiments/usefulness_report.py", "usefulness_sections", "PRIVATE"),
     ("experiments/trajectory_reports.py", "_said", "RELEASED"),
+    ("experiments/trajectory_reports.py", "mean_length", "RELEASED"),  # steps of the release
 }
 """File, function and purpose: what is opened there goes no farther than the purpose says."""
 
