@@ -124,7 +124,9 @@ class FirstStates:
         for index, (place, wanted) in enumerate(self.wanted.items()):
             own = weights * raised[walks]
             found = np.bincount(rows[:, index], weights=own, minlength=len(wanted))
-            ratio = (wanted + 1 / len(kinds)) / (found / own.sum() + 1 / len(kinds))
+            ratio = (wanted + 1 / len(kinds)) / (
+                found / max(float(own.sum()), 1e-300) + 1 / len(kinds)
+            )
             lacking = np.bincount(walks, weights=weights * ratio[rows[:, index]])
             lacking = np.divide(lacking, each, out=np.ones(len(each)), where=each > 0)
             count = np.bincount(first[:, index], weights=raised, minlength=len(wanted))

@@ -83,8 +83,10 @@ class After:
         count = shares.shape[1] - 1
         found = (np.minimum(part, count - 1) + rest) / count
         if table.rises:  # a place below the one before would fall
-            within = (bins == others) & (part == before)
-            found = np.where(within, places + rest * ((before + 1) / count - places), found)
+            same, unseen = bins == others, shares.sum(axis=1) <= 0
+            upper = np.where(unseen, 1.0, (before + 1) / count)
+            within = same & (unseen | (part == before))
+            found = np.where(within, places + rest * (upper - places), found)
         return _scores(np.where(part == count, places, found))
 
 
