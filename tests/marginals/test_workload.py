@@ -5,6 +5,7 @@ from gymnasium.spaces import MultiDiscrete
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.marginals.step_tables import step_columns
 from distributed_privrl.marginals.tables import JointCount
+from distributed_privrl.marginals.unit_sizes import UnitSizes
 from distributed_privrl.marginals.workload import (
     LARGEST_WEIGHT,
     MOST_TRIPLES,
@@ -79,3 +80,15 @@ def test_each_third_joint_count_tells_of_rewards_or_ends() -> None:
     assert set(own) == {"sr", "se", "ar", "ae", "re", "sar", "sae"}
     none = [one for one in candidates if columns.of("next_observation")[0] in one.clique]
     assert in_turn(columns, none, 5) == none  # nothing else is left to measure
+
+
+def test_how_often_one_comes_matters_to_gaps_as_it_does_to_ends() -> None:
+    """Of what never falls alone: others change alike however many rows a person has."""
+    weights = {}
+    for rising in ((), (0,)):
+        columns = few_columns(next_observation="difference", rising=rising)
+        columns = columns.with_unit_sizes(UnitSizes(1, 12))
+        (change,), (unit,) = columns.of("next_observation"), columns.of("unit")
+        weights[rising] = workload(columns)[change, unit]
+        assert workload(columns)[columns.of("end", "unit")] == LARGEST_WEIGHT
+    assert weights == {(): 1, (0,): LARGEST_WEIGHT}
