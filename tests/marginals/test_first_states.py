@@ -50,3 +50,12 @@ def test_nothing_is_driven_away_from_where_it_should_be(copies: int) -> None:
 def test_first_states_make_up_for_what_later_ones_become() -> None:
     found = shares_after(3, drawn=0.4, wanted=0.6, stays=0.7)
     assert found[-1] > 0.6
+
+
+@pytest.mark.filterwarnings("error")
+def test_walks_of_a_kind_that_the_model_has_no_rows_of_change_no_factor() -> None:
+    """As noise alone may have it: they weigh nothing, and their shares would be no numbers."""
+    firsts = FirstStates({0: np.array([0.5, 0.5])}, np.array([0.0, 1.0]))
+    firsts.see(np.zeros(4, np.int64), np.arange(4), np.array([[0], [1], [1], [1]], np.int32))
+    firsts.correct()
+    assert firsts.factors[0].tolist() == [1.0, 1.0]
