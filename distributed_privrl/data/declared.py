@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
@@ -196,6 +196,16 @@ Kind = Annotated[AnyKind, Field(discriminator="type")]
 NUMBER = NumberKind()
 
 
+class Gaps(NamedTuple):
+    """Places of numbers that may be missing, each with an indicator beside it that says so."""
+
+    observation: tuple[int, ...] = ()
+    action: tuple[int, ...] = ()
+
+
+NO_GAPS = Gaps()
+
+
 class DeclaredTable(StrictModel):
     """Roles and kinds of a table's columns.
 
@@ -274,6 +284,19 @@ class DeclaredTable(StrictModel):
             found.start
             for name, found in self._places(held=held).items()
             if rises(self.kind(name)) or (name == ordered and _may_rise(self.kind(name)))
+        )
+
+    @property
+    def gaps(self) -> Gaps:
+        """Which numbers of a Box have an indicator beside them."""
+        return Gaps(*(self._gaps_in(part) for part in Gaps._fields))
+
+    def _gaps_in(self, name: str) -> tuple[int, ...]:
+        starts = offsets_of(np.array(self.widths(name), np.int64)).tolist()
+        return tuple(
+            start
+            for start, (_, kind) in zip(starts, self.part(name), strict=False)
+            if kind.missing == "indicator"
         )
 
     def rising_by_name(self, *, held: bool) -> dict[str, range]:

@@ -13,7 +13,7 @@ from distributed_privrl.core.config import validate
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors
 from distributed_privrl.core.sensitive import Purpose, Sensitive
-from distributed_privrl.data.declared import DeclaredTable
+from distributed_privrl.data.declared import NO_GAPS, DeclaredTable, Gaps
 from distributed_privrl.data.kept import Kept, Order
 from distributed_privrl.data.spaces import Space, space_from_json, space_to_json, supported_space
 
@@ -122,6 +122,15 @@ class DatasetInfo:
             return ()
         held = isinstance(self.observation_space, gymnasium.spaces.Box)
         return self.declared.rising(held=held)
+
+    @property
+    def gaps(self) -> Gaps:
+        """Which numbers of observations and actions have an indicator beside them, as declared."""
+        if self.declared is None:
+            return NO_GAPS
+        found, spaces = self.declared.gaps, (self.observation_space, self.action_space)
+        held = (isinstance(space, gymnasium.spaces.Box) for space in spaces)
+        return Gaps(*(one if own else () for one, own in zip(found, held, strict=True)))
 
     @property
     def orders(self) -> tuple[Order, ...]:

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from distributed_privrl.core.errors import PrivRLError
-from distributed_privrl.data.labels import part_names
+from distributed_privrl.data.labels import MISSING, part_names
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.evaluation.report import Metric, Section
+from distributed_privrl.marginals.asked import NEXT
 from distributed_privrl.marginals.stage import CHECKPOINT, STAGE
 from distributed_privrl.marginals.together import CountedTogether, from_tensors
 from distributed_privrl.privacy.ledger import Ledger
@@ -41,7 +42,7 @@ _LAST_ROWS = (
     " alone that another one follows."
 )
 _NAMED = re.compile(
-    r"(?P<of>change_next_|change_|next_|previous_|)(?P<part>observation|action)_?(?P<at>\d*)"
+    r"(?P<of>change_next_|change_|next_|previous_|memory_|)(?P<part>observation|action)_?(?P<at>\d*)"
 )
 _WORDS = {
     "": "{}",
@@ -49,6 +50,7 @@ _WORDS = {
     "change_next_": "change of {}",
     "change_": "change of {}",
     "previous_": "{} of the step before",
+    "memory_": "level {}",
 }
 _OTHERS = {
     "end": "end",
@@ -129,7 +131,22 @@ def _missed(
 ) -> list[str]:
     """Return which columns were asked for and not counted together, by their names."""
     counted = [{_as_asked(name, info) for name in one.columns} for one in made]
-    return [", ".join(names) for names in asked if set(names) not in counted]
+    numbers = {f"{name}{MISSING}": name for name in _may_be_missing(info)}
+    return [
+        ", ".join(names)
+        for names in asked
+        if {numbers.get(name, name) for name in names} not in counted
+    ]
+
+
+def _may_be_missing(info: DatasetInfo) -> list[str]:
+    """Return what numbers are called that may be missing: they and their gaps are one column."""
+    named = [
+        part_names(info, part)[place]
+        for part, places in info.gaps._asdict().items()
+        for place in places
+    ]
+    return [*named, *(f"{NEXT}{name}" for name in named)]
 
 
 def _as_asked(name: str, info: DatasetInfo) -> str:

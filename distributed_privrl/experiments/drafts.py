@@ -444,6 +444,7 @@ def _config(draft: Draft, bounds: Path) -> list[str]:
         ]
         if draft.trajectory is not None and draft.trajectory == draft.unit:
             lines.append("  trajectories_per_unit: 1  # all rows of one of them are one trajectory")
+        lines += _levels(draft)
     if draft.trajectory is not None:
         lines += [
             "training:",
@@ -459,6 +460,22 @@ def _config(draft: Draft, bounds: Path) -> list[str]:
         f"  size:  # synthetic {counted}, as many as you like",
         "runtime:",
         "  executor: local  # one process here; ray: processes of Ray, here or on a cluster",
+    ]
+
+
+def _levels(draft: Draft) -> list[str]:
+    """Return which numbers may have a level so far, for the owner to choose among."""
+    numbers = [
+        _name(one)
+        for one in draft.observation
+        if draft.profile[one].kind in ("number", "whole number") and one != draft.order
+    ]
+    if draft.trajectory is None or not numbers:
+        return []
+    return [
+        "  # Each step knows the one before. Of numbers that people keep a level of their own in,",
+        "  # such as a blood pressure or what they spend, it can know the level, too. Keep those:",
+        f"  # memory: [{', '.join(numbers)}]",
     ]
 
 

@@ -10,8 +10,9 @@ from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.tables import Clique
 
 KEY = "training.together"
-NEXT, END = "next ", "end"
-"""How a configuration names what a step leads to, and whether it is the last."""
+NEXT, LEVEL, END = "next ", "level ", "end"
+"""How a configuration names what a step leads to, a level so far, and whether a step is the last.
+"""
 _LISTED = 20
 """Names that a message has at most, before it says how others are called."""
 
@@ -25,8 +26,9 @@ def cliques_asked(
         columns: of the table.
         info: of the dataset, whose columns have the names that their owner gave them.
         asked: names of two or three columns of a row each: those of the table, ``next`` and such
-            a name for what a step leads to, and ``end``. Of a column that is counted as it is and
-            as a change, what is released of it decides which is meant.
+            a name for what a step leads to, ``level`` and one for its level so far, and ``end``.
+            Of a column that is counted as it is and as a change, what is released of it decides
+            which is meant. A number that may be missing and its gaps are one column.
 
     Raises:
         ConfigError: no such column, or one that is named twice.
@@ -35,8 +37,8 @@ def cliques_asked(
         return ()
     places: dict[str, int] = {}
     for place, column in enumerate(columns.columns):
-        places.setdefault(_name(column, info), place)
-    places.pop("", None)
+        for name in _names(column, info):
+            places.setdefault(name, place)
     found = []
     for names in asked:
         if unknown := [name for name in names if name not in places]:
@@ -44,18 +46,28 @@ def cliques_asked(
                 f"{KEY} names {', '.join(unknown)}, which is no column of a row: there are"
                 f" {_listed(list(places))}"
             )
-        clique = tuple(sorted(places[name] for name in names))
-        if len(set(clique)) < len(names):
+        clique = tuple(sorted({places[name] for name in names}))
+        if len(set(names)) < len(names) or len(clique) < 2:
             raise ConfigError(f"{KEY} names {', '.join(names)}: each column once")
         found.append(clique)
     return tuple(dict.fromkeys(found))
+
+
+def levels_asked(columns: TableColumns) -> tuple[Clique, ...]:
+    """Return each level so far with what its number becomes, which are counted in any case.
+
+    Args:
+        columns: of the table. Of a number that is told in two ways either one is meant.
+    """
+    after = {columns[i].place: i for i in columns.of("next_observation")[::-1]}
+    return tuple((after[columns[i].place], i) for i in columns.of("memory"))
 
 
 def _listed(names: Sequence[str]) -> str:
     """Return names for a message: all, or some of the table and how the others are called."""
     if len(names) <= _LISTED:
         return ", ".join(names)
-    own = [name for name in names if not name.startswith(NEXT) and name != END]
+    own = [name for name in names if not name.startswith((NEXT, LEVEL)) and name != END]
     some = ", ".join(own[:_LISTED])
     more = "" if len(own) <= _LISTED else f" and {len(own) - _LISTED} more"
     others = [f"{NEXT}NAME of what moves"] * any(name.startswith(NEXT) for name in names)
@@ -63,14 +75,20 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join([some + more, *others])
 
 
-def _name(column: Column, info: DatasetInfo) -> str:
-    """Return what the owner of the table calls a column; nothing for what is no column of it."""
+def _names(column: Column, info: DatasetInfo) -> list[str]:
+    """Return what the owner of the table calls a column; nothing for what is no column of it.
+
+    A number that may be missing has two names: its own, and that of its gaps.
+    """
     table = info.declared
-    if column.part in ("observation", "action"):
-        return part_names(info, column.part)[column.place]
-    if column.part == "next_observation":
-        return f"{NEXT}{part_names(info, 'observation')[column.place]}"
     if column.part == "reward":
         named = () if table is None else table.columns.of("reward")
-        return named[0] if named else "reward"
-    return END if column.part == "end" else ""
+        return [named[0] if named else "reward"]
+    if column.part == "end":
+        return [END]
+    before = {"observation": "", "action": "", "next_observation": NEXT, "memory": LEVEL}
+    if column.part not in before:
+        return []
+    part = "action" if column.part == "action" else "observation"
+    own = part_names(info, part)[column.place : column.place + 1 + column.gaps]
+    return [f"{before[column.part]}{name}" for name in own]

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import block_diag
 from scipy.special import ndtri
 
 from distributed_privrl.marginals.tables import Maps, Margin, blocks
@@ -21,6 +22,8 @@ _KNOTS = np.array([-2.2, -1.5, -0.8, 0.0, 0.8, 1.5, 2.2])
 """Normal scores between which the function is bilinear."""
 _SEARCHES, _SWEEPS, _CENTERINGS = 20, 30, 15
 _LONGEST_STEP = 1.0
+_GAP = 3.0
+"""How much freer it is how rows without a number differ from others than how numbers do."""
 _DAMPING, _STUBBORN = 1e-3, 1e5
 _FLOOR = 1e-9
 
@@ -83,8 +86,10 @@ def associated(
     sums = [np.maximum(one.masses, _FLOOR * total) for one in margins]
     sums = [one * (total / one.sum()) for one in sums]
     start = np.maximum(expected, _FLOOR * total / expected.size)
-    features = np.stack([np.outer(f, g) for f in _ramps(sums[0]) for g in _ramps(sums[1])])
-    precision = _precision(smoothness)
+    gaps = [one.gaps for one in margins]
+    ramps = [_ramps(own, gap) for own, gap in zip(sums, gaps, strict=True)]
+    features = np.stack([np.outer(f, g) for f in ramps[0] for g in ramps[1]])
+    precision = _precision(smoothness, gaps)
 
     def table(phi: NDArray[np.float64]) -> NDArray[np.float64]:
         tilt = np.tensordot(phi, features, axes=1)
@@ -129,8 +134,16 @@ def associated(
     return best
 
 
-def _ramps(masses: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-    """Return functions of a number's bins ``(K,)``, each of which grows between two knots."""
+def _ramps(masses: NDArray[np.float64], gaps: bool) -> list[NDArray[np.float64]]:
+    """Return functions of a number's bins ``(K,)``, each of which grows between two knots.
+
+    Args:
+        masses: of the bins.
+        gaps: the last bin is of rows without a number: it has a function of its own.
+    """
+    if gaps:
+        numbers = [np.append(one, 0.0) for one in _ramps(masses[:-1], False)]
+        return [*numbers, np.append(np.zeros(len(masses) - 1), 1.0)]
     shares = masses / masses.sum()
     scores = ndtri(np.clip(np.cumsum(shares) - shares / 2, 1e-4, 1 - 1e-4))
     first, last = _KNOTS[0], _KNOTS[-1]
@@ -138,11 +151,17 @@ def _ramps(masses: NDArray[np.float64]) -> list[NDArray[np.float64]]:
     return [np.minimum(scores, first) - first, *between, np.maximum(scores, last) - last]
 
 
-def _precision(smoothness: Smoothness) -> NDArray[np.float64]:
-    """Return the inverse covariance of all slopes, before a count is known."""
+def _precision(smoothness: Smoothness, gaps: Sequence[bool]) -> NDArray[np.float64]:
+    """Return the inverse covariance of all slopes, before a count is known.
+
+    Args:
+        smoothness: of the function.
+        gaps: of each number, whether there may be none; that is like no number.
+    """
     places = np.arange(len(_KNOTS) + 1)
     alike = smoothness.alike ** np.abs(np.subtract.outer(places, places))
-    inverse: NDArray[np.float64] = np.linalg.inv(np.kron(alike, alike)) / smoothness.deviation**2
+    one, other = (block_diag(alike, _GAP**2) if gap else alike for gap in gaps)
+    inverse: NDArray[np.float64] = np.linalg.inv(np.kron(one, other)) / smoothness.deviation**2
     return inverse
 
 

@@ -290,8 +290,9 @@ class Belief:
         return [NoisyCount(one.count, one.noisy, one.deviation) for one in self.tables[:before]]
 
     def _clean_again(self) -> None:
-        """Clean joint counts anew that said nobody has a category which later ones have shown.
+        """Clean joint counts anew that said nobody has what later ones have shown.
 
+        That is a category, or a gap.
         There it is expected as margins have it, and the rest as it was cleaned. Privacy: all of it
         follows from released counts.
         """
@@ -304,9 +305,10 @@ class Belief:
                 others = all_but(axis, late.ndim)
                 masses = bins.margin(i, shown.get(bins.counted_as(i))).masses
                 expected = expected * np.expand_dims(masses / bins.total, others)
-                if not bins.ordered((i,))[0]:
-                    hidden = (masses > 0) & (table.cleaned.sum(axis=others) <= 0)
-                    late |= np.expand_dims(hidden, others)
+                hidden = (masses > 0) & (table.cleaned.sum(axis=others) <= 0)
+                if bins.ordered((i,))[0]:
+                    hidden[: len(hidden) - bins.columns[bins.seen(i)].gaps] = False
+                late |= np.expand_dims(hidden, others)
             if late.any():
                 expected = np.where(late, expected, table.cleaned)
                 expected *= weight / expected.sum()
@@ -383,7 +385,7 @@ class Belief:
     def _shown(
         self, *others: tuple[Clique, NDArray[np.int64], float]
     ) -> dict[int, NDArray[np.bool_]]:
-        """Return which categories stand out from a joint count, by the column that counts them.
+        """Return which categories, or gaps, stand out from a joint count, by what counts them.
 
         A joint count has less noise than all columns at once, so that it shows categories that
         these hide. Of K cells that are nothing but noise none stands out as far, but in one table
@@ -401,9 +403,15 @@ class Belief:
             bound = max(_SHOWN, math.sqrt(2 * math.log(noisy.size)) + 1) * deviation
             for axis, i in enumerate(clique):
                 place = bins.counted_as(i)
-                if bins.columns[place].cells is None:
-                    stands_out = (noisy > bound).any(axis=all_but(axis, noisy.ndim))
-                    found[place] = stands_out | found.get(place, np.zeros_like(stands_out))
+                column = bins.columns[place]
+                stands_out: NDArray[np.bool_] = np.zeros(bins.sizes[place], np.bool_)
+                if column.cells is None:
+                    stands_out = np.asarray((noisy > bound).any(axis=all_but(axis, noisy.ndim)))
+                elif column.gaps:  # they are the last part of their column
+                    stands_out[-1] = (noisy.take(-1, axis=axis) > bound).any()
+                else:
+                    continue
+                found[place] = stands_out | found.get(place, np.zeros_like(stands_out))
         return found
 
     @property

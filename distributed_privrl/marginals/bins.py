@@ -78,7 +78,8 @@ class Bins:
 
         Args:
             place: of the column.
-            shown: categories that stand out from a joint count, whatever the column's own says.
+            shown: bins of categories, or of gaps, that stand out from a joint count, whatever the
+                column's own says.
         """
         own = self.own_margin(place, shown)
         shared = self.columns[place].like is not None
@@ -89,8 +90,8 @@ class Bins:
         shape = self.shapes[place]
         masses = shape.bin_masses
         if shown is not None:
-            late = shown & (masses <= 0)
-            masses = np.where(late, np.maximum(shape.noisy, shape.deviation), masses)
+            late, (noisy, _) = shown & (masses <= 0), shape.bin_counts
+            masses = np.where(late, np.maximum(noisy, shape.deviation), masses)
         masses = masses * (self.total / masses.sum())
         _, joined = shape.bin_counts
         cells = self.columns[place].cells
@@ -98,7 +99,7 @@ class Bins:
         deviation = shape.deviation
         if self.columns[place].like is None:
             deviation *= self.total / self.weight_of((place,))
-        return Margin(masses, deviation * np.sqrt(joined), atoms)
+        return Margin(masses, deviation * np.sqrt(joined), atoms, self.columns[place].gaps)
 
     def ordered(self, clique: Clique) -> list[bool]:
         """Say of each column whether neighbouring bins belong together."""
@@ -263,6 +264,9 @@ def _worse(
     random = streams.numpy(f"codings/{change}")
     one, other = (_numbers(columns, shapes, as_it_is, random) for _ in range(2))
     apart = np.abs(one - other)
+    apart = apart[np.isfinite(apart)]
+    if not len(apart):
+        return change
     small = np.quantile(apart, _SMALL)
     by_chance = (apart <= small).mean()
     cells = columns[change].cells
@@ -271,7 +275,7 @@ def _worse(
     if cells.step:
         changes = cells.step * np.round(changes / cells.step)
     near = np.unique(cells.cells_of(changes[np.abs(changes) <= small]))
-    masses = shapes[change].masses
+    masses = shapes[change].masses[: cells.numbers.size]
     share = _RISES if columns[change].rises else _STAYS
     needed = by_chance + share * (1 - by_chance)
     return as_it_is if masses[near].sum() > needed * masses.sum() else change

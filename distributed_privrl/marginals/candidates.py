@@ -160,10 +160,11 @@ class Candidates:
         return [one for one in self.weights if len(one) == 2 and self._has_own(one)]
 
     def _has_own(self, clique: Clique) -> bool:
-        """Say whether a clique has an observation together with what it becomes."""
+        """Say whether a clique has an observation, or its level, with what it becomes."""
         columns = [self._bins.columns[i] for i in clique]
         after = {one.place for one in columns if one.part == "next_observation"}
-        return any(one.part == "observation" and one.place in after for one in columns)
+        before = ("observation", "memory")
+        return any(one.part in before and one.place in after for one in columns)
 
     def _varies(self, clique: Clique) -> bool:
         """Say whether each column has two parts that stand out from its noise."""

@@ -7,7 +7,7 @@ range, where clipped values lie, and zero have cells of their own.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -35,6 +35,7 @@ class NumberCells:
         low: the least value; smaller ones count as this one.
         high: the largest value.
         step: values are ``low + k step``; 0: any number.
+        gaps: rows may have no number, which is nan; they are in a last cell of their own.
 
     Raises:
         ConfigError: the range is empty or not finite, or no whole number of steps.
@@ -43,6 +44,7 @@ class NumberCells:
     low: float
     high: float
     step: float = 0.0
+    gaps: bool = False
 
     def __post_init__(self) -> None:
         width = self.high - self.low
@@ -61,8 +63,14 @@ class NumberCells:
 
     @property
     def counted_values(self) -> int:
-        """How many values are counted by themselves, beside the cells: none, or all."""
-        return self.value_count if FEW_VALUES < self.value_count <= MOST_VALUES else 0
+        """How many values are counted by themselves, beside the cells: none, or all, and gaps."""
+        own = FEW_VALUES < self.value_count <= MOST_VALUES
+        return self.value_count + self.gaps if own else 0
+
+    @cached_property
+    def numbers(self) -> "NumberCells":
+        """The same without the cell of gaps."""
+        return replace(self, gaps=False)
 
     @property
     def size(self) -> int:
@@ -74,8 +82,11 @@ class NumberCells:
         """Least and largest number of each cell, ``(C,)``, rising; equal: an atom.
 
         Cells of a number with a step hold the values from the one to the other, both included;
-        others hold the numbers between, and an end only where no atom has it.
+        others hold the numbers between, and an end only where no atom has it. Gaps are nan.
         """
+        if self.gaps:
+            low, high = self.numbers.edges
+            return np.append(low, np.nan), np.append(high, np.nan)
         if self.step:
             last = np.append(self._first_values[1:], self.value_count) - 1
             first = self._first_values.astype(np.float64)
@@ -92,7 +103,7 @@ class NumberCells:
 
     @cached_property
     def atoms(self) -> NDArray[np.bool_]:
-        """Which cells hold one value alone, ``(C,)``."""
+        """Which cells hold one value alone, ``(C,)``; gaps are none."""
         low, high = self.edges
         return np.asarray(low == high)
 
@@ -114,7 +125,11 @@ class NumberCells:
         return best
 
     def cells_of(self, values: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Return the cell of each finite value, ``(N,)``."""
+        """Return the cell of each finite value, ``(N,)``, and of nan where there are gaps."""
+        if self.gaps:
+            missing = np.isnan(values)
+            cells = self.numbers.cells_of(np.where(missing, self.low, values))
+            return np.where(missing, self.size - 1, cells)
         if self.step:
             places = self.values_of(values)
             return np.searchsorted(self._first_values, places, side="right") - 1
@@ -127,7 +142,14 @@ class NumberCells:
         return np.asarray(cells, np.int64)
 
     def values_of(self, values: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Return which value each number is nearest to, from 0, ``(N,)``; needs a step."""
+        """Return which value each number is nearest to, from 0, ``(N,)``; needs a step.
+
+        Gaps come after the last value.
+        """
+        if self.gaps:
+            missing = np.isnan(values)
+            found = self.numbers.values_of(np.where(missing, self.low, values))
+            return np.where(missing, self.value_count, found)
         clipped = np.clip(values.astype(np.float64), self.low, self.high)
         return np.rint((clipped - self.low) / self.step).astype(np.int64)
 

@@ -87,14 +87,17 @@ class Released:
 
     @property
     def possible(self) -> NDArray[np.bool_]:
-        """Cells whose categories were seen when their columns were counted, and not ruled out."""
+        """Cells whose categories and gaps their columns have shown, and which are not ruled out."""
         found = np.ones(self.expected.shape, np.bool_)
         if self.ruled_out is not None:
             found &= ~self.ruled_out
         for axis, (margin, ordered) in enumerate(zip(self.margins, self.ordered, strict=True)):
-            if not ordered and (margin.masses > 0).any():
+            if (margin.gaps or not ordered) and (margin.masses > 0).any():
+                seen = margin.masses > 0
+                if ordered:
+                    seen[:-1] = True
                 others = tuple(i for i in range(found.ndim) if i != axis)
-                found &= np.expand_dims(margin.masses > 0, others)
+                found &= np.expand_dims(seen, others)
         return found
 
 
@@ -243,7 +246,8 @@ def _refined(
     total = released.total
     least = 1e-9 * total / expected.size  # a block without weight could not take any up later
     result = np.maximum(expected, least)
-    levels = block_maps(noisy.shape, released.ordered)
+    gaps = [margin.gaps for margin in released.margins]
+    levels = block_maps(noisy.shape, released.ordered, gaps)
     for level in reversed(levels):
         maps = tuple(wide[own] for wide, own in zip(level, released.maps, strict=True))
         known = [

@@ -10,7 +10,15 @@ from distributed_privrl.data.spaces import group_values
 from distributed_privrl.marginals.cells import NumberCells
 
 Part = Literal[
-    "observation", "action", "reward", "next_observation", "end", "previous", "time", "unit"
+    "observation",
+    "action",
+    "reward",
+    "next_observation",
+    "end",
+    "previous",
+    "memory",
+    "time",
+    "unit",
 ]
 NextObservation = Literal["absolute", "difference", "counted"]
 """Numbers after a step as they are, as changes, or both, of which released counts leave one.
@@ -63,6 +71,18 @@ class Column:
         return self.categories if self.cells is None else self.cells.size
 
     @property
+    def gaps(self) -> bool:
+        """Whether the column after it in its part says that there is no number, which is nan."""
+        return self.cells is not None and self.cells.gaps
+
+    @property
+    def filler(self) -> float:
+        """The number that stands where there is none: the one of its range nearest to 0."""
+        assert self.cells is not None
+        low, high = self.within or (self.cells.low, self.cells.high)
+        return float(np.clip(0.0, low, high))
+
+    @property
     def counted(self) -> int:
         """Integers that are counted for the column alone: cells, and values beside them."""
         if self.like is not None:
@@ -72,14 +92,23 @@ class Column:
     def values(self, part: NDArray[Any]) -> NDArray[Any]:
         """Return the column's numbers or categories, ``(N,)``, in rows of its part.
 
-        A category that is none of the column's is outside ``start .. start + categories - 1``.
+        A category that is none of the column's is outside ``start .. start + categories - 1``. A
+        gap is nan, and inf what is neither a number nor a gap.
         """
+        if self.gaps:
+            flags = group_values(part[:, self.place + 1 : self.place + 2])
+            numbers = part[:, self.place].astype(np.float64)
+            found = np.where((flags == 0) & np.isfinite(numbers), numbers, np.inf)
+            return np.where(flags == 1, np.nan, found)
         if self.width:
             return group_values(part[:, self.place : self.place + self.width])
         return part if part.ndim == 1 else part[:, self.place]
 
     def held(self, drawn: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return drawn numbers, or categories from 0, ``(N,)`` as a Box holds them, ``(N, C)``."""
+        if self.gaps:
+            missing = np.isnan(drawn)
+            return np.column_stack([np.where(missing, self.filler, drawn), missing])
         if self.width > 1:
             return np.asarray(drawn[:, None] == np.arange(self.width), np.float64)
         return drawn[:, None]

@@ -24,6 +24,7 @@ _IN_WORDS: dict[Part, str] = {
     "next_observation": "observed next",
     "end": "for the end",
     "previous": "of the action before",
+    "memory": "for levels so far",
     "time": "for the time",
     "unit": "for the size of a unit",
 }
@@ -165,14 +166,17 @@ class TableColumns:
             f"{count} {_IN_WORDS[part]}" for part, count in counted.items() if count > 0
         )
 
-    @property
-    def in_ranges(self) -> list[str]:
+    def in_ranges(self, names: Sequence[str] = ()) -> list[str]:
         """Say which numbers have more values than are counted by themselves, and how many.
 
         Changes are not among them: what comes back is the number that they lead to.
+
+        Args:
+            names: of the observation's numbers; (): those of columns.
         """
         return [
-            f"{one.name}: {one.cells.value_count:,} values, more than {MOST_VALUES:,}"
+            f"{names[one.place] if names and one.part == 'observation' else one.name}:"
+            f" {one.cells.value_count:,} values, more than {MOST_VALUES:,}"
             for one in self.columns
             if one.counted and one.cells is not None and not one.difference
             if one.cells.value_count > MOST_VALUES
@@ -203,8 +207,9 @@ class TableColumns:
 
         How many rows their units have is not known yet: see `CodedRows.of_units`.
 
-        Privacy: row i of the result depends on row i alone, and on the action before it in its
-        trajectory: on rows of one unit.
+        Privacy: row i of the result depends on row i alone, on the action before it in its
+        trajectory, and where there are levels on all rows before it in its trajectory: on rows of
+        one unit.
         """
         count = len(steps.transitions)
         cells = np.zeros((count, len(self)), np.int32)
@@ -220,6 +225,8 @@ class TableColumns:
                 with np.errstate(all="ignore"):
                     numbers = raw.astype(np.float64)
                 proper = np.isfinite(numbers)
+                if column.gaps:
+                    proper |= np.isnan(numbers)
                 numbers[~proper] = column.cells.low
                 cells[:, place] = column.cells.cells_of(numbers)
                 if place in self.valued:
@@ -276,11 +283,11 @@ class TableColumns:
                 if column.difference and column.cells is None:
                     stays = drawn_numbers == STAYS
                     drawn_numbers = np.where(stays, column.values(observations), drawn_numbers - 1)
+                elif column.difference:
+                    known = observations[:, column.place]
+                    drawn_numbers = self._within(column, known + drawn_numbers)
                 held = column.held(drawn_numbers)
-                where = slice(column.place, column.place + held.shape[1])
-                if column.difference and column.cells is not None:
-                    held = self._within(column, observations[:, where] + held)
-                reached[:, where] = held
+                reached[:, column.place : column.place + held.shape[1]] = held
             else:
                 reached[:, column.place] = numbers[place].astype(np.int64) + column.start
         return reached

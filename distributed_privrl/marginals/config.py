@@ -93,6 +93,13 @@ class TrajectoryTableConfig(TableConfig):
     stationary: bool = Field(
         default=False, description="tell the first step from all later ones, and no more"
     )
+    memory: tuple[str, ...] = Field(
+        default=(),
+        description="numbers of the observation, by their names in the table, whose level so far a"
+        " step knows: a mean in which the last values weigh most. Name what people keep a level of"
+        " their own in, such as a blood pressure, an income or what they spend. Each is one more"
+        " column, and one joint count",
+    )
     previous_action: bool = Field(
         default=True, description="an action may depend on the one before it"
     )

@@ -267,9 +267,11 @@ def led_to(columns: Sequence[Column], shapes: Sequence[ColumnShape]) -> NDArray[
         drawn_numbers(one, shape, np.repeat(np.arange(size), _RANKS), np.tile(ranks, size))
         for one, shape, size in zip(columns, shapes, sizes, strict=True)
     )
+    here = np.where(np.isnan(here), before.filler, here)
     there = here[:, None] + change
     slack = SLACK * (before.cells.high - before.cells.low)
     inside = (there >= before.cells.low - slack) & (there <= before.cells.high + slack)
+    inside |= np.isnan(there)  # to a gap
     bins = shapes[0].bins[before.cells.cells_of(there.ravel())]
     froms = np.repeat(np.arange(sizes[0]), _RANKS)[:, None] * sizes[1]
     pairs = (froms + np.repeat(np.arange(sizes[1]), _RANKS)).ravel()

@@ -233,6 +233,7 @@ def reached_by(model: TableModel) -> tuple[Reach, ...]:
                 drawn_numbers(columns[i], model.shapes[i], np.arange(size), np.full(size, 0.5))
                 for i, size in zip((place, z), sizes, strict=True)
             )
+            here = np.where(np.isnan(here), column.filler, here)
             reached = np.clip(here[:, None] + change, column.cells.low, column.cells.high)
             bins = model.shapes[place].bins[column.cells.cells_of(reached.ravel())].reshape(sizes)
         found.append(Reach(place, z, np.asarray(bins, np.int64)))

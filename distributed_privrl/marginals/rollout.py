@@ -22,6 +22,7 @@ from distributed_privrl.marginals.drift import Drift
 from distributed_privrl.marginals.flow import stuck
 from distributed_privrl.marginals.headroom import Headroom, headrooms
 from distributed_privrl.marginals.laterals import Laterals, given_all, laterals_of
+from distributed_privrl.marginals.memory import Memory, remembered
 from distributed_privrl.marginals.shapes import falling
 from distributed_privrl.marginals.steps import length_starts, time_starts
 
@@ -39,7 +40,7 @@ _PILOTS, _PILOT = 4, 500
 
 def known_before(columns: TableColumns) -> tuple[int, ...]:
     """Return the columns that are known before a step: time, what came before, state, unit."""
-    return columns.of("observation", "previous", "time", "unit")
+    return columns.of("observation", "previous", "memory", "time", "unit")
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,9 +111,10 @@ class Rollout:
         bins = np.zeros((count, len(self.model.field.sizes)), np.int32)
         scores = np.zeros(bins.shape)
         places, before = np.arange(count), [np.empty(0)] * len(columns)
+        memory = Memory.begin(self.model, count)
         for time in range(self.longest):
             told(time)
-            numbers = self._step(time, bins, scores, before, random, odds, firsts)
+            numbers = self._step(time, bins, scores, before, random, odds, firsts, memory)
             if on_trial:
                 firsts.see(self._crowd.kinds(bins), places, bins)
             else:
@@ -129,6 +131,8 @@ class Rollout:
             bins, scores = bins[goes_on], scores[goes_on]
             before = self._state_after(steps.select(goes_on), numbers, goes_on)
             self._take_over(bins, scores, before)
+            memory.select(goes_on)
+            memory.see(before, bins)
         return _joined(count, drawn)
 
     def chunks(
@@ -161,6 +165,7 @@ class Rollout:
         random: np.random.Generator,
         odds: Odds,
         firsts: FirstStates,
+        memory: Memory,
     ) -> list[NDArray[np.float64]]:
         """Draw a step in place, and return its numbers; those of the observation are given."""
         columns = self.model.columns
@@ -172,13 +177,18 @@ class Rollout:
             for _ in columns.of("unit"):
                 self.model.draw_units(bins, self._beginners, random)
             self._begin(bins, random, firsts)
-            possible = self._possible(bins)
-            self._follow_on(bins, possible, random)
+            first = self.model.numbers(bins, random, places=self._remembered, scores=scores)
+            memory.see(first, bins)
+            likelier = self._possible(bins)
+            for place in self._reminded:
+                likelier.setdefault(place, np.ones((len(bins), self.model.field.sizes[place])))
+            self._follow_on(bins, likelier, random)
             self._end(time, bins, random)
-            self._lead_on(bins, possible, random)
-            return self._within(
-                self.model.numbers(bins, random, scores=scores), bins, scores, random
-            )
+            self._lead_on(bins, likelier, random)
+            asked = [i for i in range(len(columns)) if i not in self._remembered]
+            numbers = self.model.numbers(bins, random, places=asked, scores=scores)
+            numbers = [first[i] if i in self._remembered else one for i, one in enumerate(numbers)]
+            return self._within(numbers, bins, scores, random)
         self._act(bins, random, odds)
         self._drawers[1].fill(bins, random)
         likelier = self._likelier(bins, scores, before)
@@ -209,6 +219,19 @@ class Rollout:
 
             numbers[room.after] = room.kept(numbers[room.before], numbers[room.after], again)
         return numbers
+
+    @cached_property
+    def _remembered(self) -> list[int]:
+        """Numbers of a state that have a level."""
+        columns = self.model.columns
+        return [remembered(columns, place) for place in columns.of("memory")]
+
+    @cached_property
+    def _reminded(self) -> list[int]:
+        """What these become, which depends on the level."""
+        columns = self.model.columns
+        own = {columns[place].place for place in self._remembered}
+        return [z for z in columns.of("next_observation") if columns[z].place in own]
 
     @cached_property
     def _headrooms(self) -> list[Headroom]:

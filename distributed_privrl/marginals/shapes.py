@@ -5,7 +5,7 @@ All of it is post-processing of one noisy release.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -67,16 +67,19 @@ class ColumnShape:
         """Say which bins of a number are single values that stand for themselves, ``(K,)``.
 
         Nothing, the least and the most are such values where they are frequent at all, and any
-        other one that is far more frequent than what lies beside it.
+        other one that is far more frequent than what lies beside it; gaps are in any case.
 
         Args:
             cells: of the column.
         """
-        masses, (_, joined) = self.bin_masses, self.bin_counts
+        masses, (_, joined) = self.bin_masses.copy(), self.bin_counts
         single = (joined == 1) & (_sums(self.bins, cells.atoms, self.size) > 0)
         marked = _sums(self.bins, cells.marked, self.size) > 0
         frequent = masses > ATOM * masses.sum()
-        return np.asarray(single & frequent & (marked | (masses > PEAK * _beside(masses))))
+        masses[len(masses) - cells.gaps :] = 0.0  # they lie beside no number
+        found = single & frequent & (marked | (masses > PEAK * _beside(masses)))
+        found[len(found) - cells.gaps :] = True
+        return np.asarray(found)
 
 
 def falling(shape: ColumnShape, cells: NumberCells) -> NDArray[np.bool_]:
@@ -126,11 +129,33 @@ def column_shape(
     if cells is None:
         masses = _category_masses(counts, deviation, told, total)
         return ColumnShape(masses, np.arange(column.size), counts, deviation, values)
+    if cells.gaps:
+        gaps = float(counts[-1]) if counts[-1] > SURE * deviation else 0.0
+        own = column_shape(
+            replace(column, cells=cells.numbers),
+            np.concatenate([counts[:-1], values[:-1]]),
+            deviation=deviation,
+            most_bins=most_bins,
+            total=None if total is None else _left(total, gaps, deviation),
+        )
+        return ColumnShape(
+            np.append(own.masses, gaps),
+            np.append(own.bins, own.size),
+            counts,
+            deviation,
+            own.value_masses,
+        )
     masses = number_masses(cells, counts, deviation, total=total)
     if column.size <= most_bins:
         return ColumnShape(masses, np.arange(column.size), counts, deviation, values)
     bins = _bins(cells, masses, most_bins, least=_BIN * deviation)
     return ColumnShape(masses, bins, counts, deviation, values)
+
+
+def _left(total: Weight, gaps: float, deviation: float) -> Weight:
+    """Return what rows with a number weigh, where those without one stand out or do not."""
+    noise = math.hypot(total.deviation, deviation if gaps else 0.0)
+    return Weight(value=max(total.value - gaps, deviation), deviation=noise)
 
 
 def _category_masses(
@@ -177,7 +202,7 @@ def drawn_numbers(
         ranks: ``(N,)`` in [0, 1), where among the numbers of its bin each one lies.
 
     Returns:
-        ``(N,)``; categories are counted from 0.
+        ``(N,)``; categories are counted from 0, and gaps are nan.
     """
     if column.cells is None:
         return bins.astype(np.float64)
@@ -201,6 +226,9 @@ def _whole(
     low, high = cells.edges
     numbers = np.empty(len(within))
     for cell, rows in _groups(within, cells.size):
+        if cells.gaps and cell == cells.size - 1:
+            numbers[rows] = np.nan
+            continue
         count = round((high[cell] - low[cell]) / cells.step) + 1
         likely = np.ones(count)
         if len(shape.value_masses) and count > 1:

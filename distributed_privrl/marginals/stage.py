@@ -1,14 +1,15 @@
 """The stage of marginals: workers that count, a server that chooses and releases, a model."""
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from distributed_privrl.core.config import DataConfig, RunConfig
-from distributed_privrl.core.errors import UnsafeError
+from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.declared import NO_GAPS, Gaps
+from distributed_privrl.data.labels import part_names
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.shards import ShardRef, shard_refs
 from distributed_privrl.data.spaces import Space
@@ -55,6 +56,8 @@ class Table(Protocol):
         lasting: Sequence[int] = (),
         rising: Sequence[int] = (),
         has_reward: bool = True,
+        gaps: Gaps = NO_GAPS,
+        names: Sequence[str] = (),
     ) -> TableColumns:
         """Return the columns by the spaces of the dataset, its bounds, and what it declares."""
         ...
@@ -67,10 +70,12 @@ class ForeseenTable:
     Args:
         columns: of the table; None: nothing is known of them.
         assumed: whether there may be others in the dataset.
+        names: of the observation's numbers, where they are known.
     """
 
     columns: TableColumns | None
     assumed: bool
+    names: tuple[str, ...] = ()
 
 
 def table_of(
@@ -95,6 +100,8 @@ def table_of(
         lasting=info.lasting,
         rising=info.rising,
         has_reward=info.has_reward,
+        gaps=info.gaps,
+        names=part_names(info, "observation"),
     )
     return as_followed(columns, info)
 
@@ -115,8 +122,12 @@ def foreseen_table(data: DataConfig, store: DatasetStore | None, table: Table) -
         lasting=known.lasting,
         rising=known.rising,
         has_reward=known.has_reward,
+        gaps=known.gaps,
+        names=known.names,
     )
-    return ForeseenTable(columns=as_followed(columns, known), assumed=not known.declared)
+    return ForeseenTable(
+        columns=as_followed(columns, known), assumed=not known.declared, names=known.names
+    )
 
 
 def as_followed(columns: TableColumns, facts: DatasetInfo | ForeseenColumns) -> TableColumns:
@@ -138,7 +149,7 @@ def transition_columns(data: DataConfig, table: CountedConfig) -> Table:
         data: names the environment, if there is one, and how many rows of a unit count.
         table: how numbers after a step are counted, and how many rows of a unit weigh alike.
     """
-    return _counted_as(data, table, lambda steps: steps)
+    return _counted_as(data, table, lambda steps, _: steps)
 
 
 def rollout_columns(data: DataConfig, table: TrajectoryTableConfig, *, longest: int) -> Table:
@@ -149,20 +160,47 @@ def rollout_columns(data: DataConfig, table: TrajectoryTableConfig, *, longest: 
         table: as of transitions, and what a step knows of the ones before it.
         longest: steps of a trajectory at most.
     """
-    in_time = functools.partial(
-        trajectory_columns,
-        groups=2 if table.stationary else time_groups(longest),
-        previous=table.previous_action,
-        longest=0 if table.stationary else longest,
-        alike=table.row_cap(data) / table.trajectory_cap(data),
-    )
+
+    def in_time(steps: TableColumns, names: Sequence[str]) -> TableColumns:
+        return trajectory_columns(
+            steps,
+            groups=2 if table.stationary else time_groups(longest),
+            previous=table.previous_action,
+            longest=0 if table.stationary else longest,
+            alike=table.row_cap(data) / table.trajectory_cap(data),
+            memory=_with_levels(table.memory, steps, names),
+        )
+
     return _counted_as(data, table, in_time, ends=len(ENDS))
+
+
+def _with_levels(
+    asked: Sequence[str], steps: TableColumns, names: Sequence[str]
+) -> tuple[int, ...]:
+    """Return the places of the observation's numbers that are to have a level.
+
+    Raises:
+        ConfigError: one is no number of the observation that changes.
+    """
+    changing = {steps[i].place for i in steps.of("next_observation")}
+    numbers = {
+        names[steps[i].place]: steps[i].place
+        for i in steps.of("observation")
+        if steps[i].cells is not None and steps[i].place in changing
+    }
+    if unknown := [name for name in asked if name not in numbers]:
+        known = ", ".join(numbers) or "none"
+        raise ConfigError(
+            f"model.memory names {', '.join(unknown)}, which is no number of the observation that"
+            f" changes; such numbers are: {known}"
+        )
+    return tuple(numbers[name] for name in asked)
 
 
 def _counted_as(
     data: DataConfig,
     table: CountedConfig,
-    rows: Callable[[TableColumns], TableColumns],
+    rows: Callable[[TableColumns, Sequence[str]], TableColumns],
     *,
     ends: int = 2,
 ) -> Table:
@@ -176,6 +214,8 @@ def _counted_as(
         lasting: Sequence[int] = (),
         rising: Sequence[int] = (),
         has_reward: bool = True,
+        gaps: Gaps = NO_GAPS,
+        names: Sequence[str] = (),
     ) -> TableColumns:
         steps = step_columns(
             observation_space,
@@ -186,8 +226,9 @@ def _counted_as(
             lasting=lasting,
             rising=rising,
             has_reward=has_reward,
+            gaps=gaps,
         )
-        return rows(steps).with_unit_sizes(table.unit_sizes(data))
+        return rows(steps, names).with_unit_sizes(table.unit_sizes(data))
 
     return columns
 
@@ -239,7 +280,7 @@ def stage_plan(
         delta=delta,
         spent=spent,
     )
-    in_ranges = [] if columns is None else columns.in_ranges
+    in_ranges = [] if columns is None else columns.in_ranges(table.names)
     if not in_ranges:
         return found
     return replace(found, details={**found.details, "no_single_values": in_ranges})

@@ -8,6 +8,7 @@ from gymnasium.spaces import Box, Discrete
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.declared import NO_GAPS, Gaps
 from distributed_privrl.data.spaces import Space, components, groups_of
 from distributed_privrl.marginals.cells import NumberCells
 from distributed_privrl.marginals.column import Column, NextObservation, Part
@@ -27,6 +28,7 @@ def step_columns(
     lasting: Sequence[int] = (),
     rising: Sequence[int] = (),
     has_reward: bool = True,
+    gaps: Gaps = NO_GAPS,
 ) -> TableColumns:
     """Return the columns of a transition: (s, a, r, s', end).
 
@@ -43,6 +45,8 @@ def step_columns(
             step.
         rising: places of those that never fall, such as the time that orders the rows.
         has_reward: False: each reward is 0, and no column.
+        gaps: which numbers of the observation and of the action have an indicator beside them. It
+            is no column: a row without a number is in a cell of the number's own.
 
     Raises:
         ConfigError: a number has an empty range.
@@ -54,9 +58,9 @@ def step_columns(
         )
         if name != "reward" or has_reward
     }
-    before = _part_columns("observation", observation_space, cells)
+    before = _part_columns("observation", observation_space, cells, gaps.observation)
     decided = not (isinstance(action_space, Discrete) and action_space.n == 1)
-    actions = _part_columns("action", action_space, cells) if decided else []
+    actions = _part_columns("action", action_space, cells, gaps.action) if decided else []
     rewards = [Column(name="reward", part="reward", cells=cells["reward"])] if has_reward else []
     moving = [(place, one) for place, one in enumerate(before) if one.place not in lasting]
     after = [
@@ -84,7 +88,13 @@ def step_columns(
 
 
 def trajectory_columns(
-    steps: TableColumns, *, groups: int, previous: bool, longest: int = 0, alike: float = 1.0
+    steps: TableColumns,
+    *,
+    groups: int,
+    previous: bool,
+    longest: int = 0,
+    alike: float = 1.0,
+    memory: Sequence[int] = (),
 ) -> TableColumns:
     """Return the columns of a step of a trajectory: those of a transition, and what came before.
 
@@ -94,6 +104,7 @@ def trajectory_columns(
         previous: with the action of the step before.
         longest: steps of a trajectory at most, whose lengths are counted; 0: they are not.
         alike: see `TableColumns`.
+        memory: places of the observation's numbers whose level so far a step knows.
     """
     before: list[Column] = []
     for place in steps.of("action") if previous else ():
@@ -108,14 +119,22 @@ def trajectory_columns(
                 like=None if none else place,
             )
         )
+    levels = [_level(steps[i]) for i in steps.of("observation") if steps[i].place in memory]
     time = Column(name="time", part="time", categories=groups)
     return TableColumns(
-        (*steps.columns, *before, time),
+        (*steps.columns, *before, *levels, time),
         steps.observation_space,
         steps.action_space,
         longest=longest,
         alike=alike,
     )
+
+
+def _level(column: Column) -> Column:
+    """Return the column of a number's level; see `levels`."""
+    assert column.cells is not None
+    cells = NumberCells(column.cells.low, column.cells.high, gaps=column.gaps)
+    return replace(column, name=f"memory_{column.name}", part="memory", cells=cells)
 
 
 def _cells(name: str, low: float, high: float, step: float) -> NumberCells:
@@ -126,9 +145,11 @@ def _cells(name: str, low: float, high: float, step: float) -> NumberCells:
     return NumberCells(float(low), float(high), float(step))
 
 
-def _part_columns(part: Part, space: Space, cells: dict[str, NumberCells]) -> list[Column]:
+def _part_columns(
+    part: Part, space: Space, cells: dict[str, NumberCells], gaps: Sequence[int]
+) -> list[Column]:
     if isinstance(space, Box):
-        return _box_columns(part, space, cells)
+        return _box_columns(part, space, cells, gaps)
     several = bool(space.shape)
     return [
         Column(
@@ -142,8 +163,13 @@ def _part_columns(part: Part, space: Space, cells: dict[str, NumberCells]) -> li
     ]
 
 
-def _box_columns(part: Part, space: Box, cells: dict[str, NumberCells]) -> list[Column]:
-    """Return a column for each number of a Box, and for each category or flag among them."""
+def _box_columns(
+    part: Part, space: Box, cells: dict[str, NumberCells], gaps: Sequence[int]
+) -> list[Column]:
+    """Return a column for each number of a Box, and for each category or flag among them.
+
+    The flag that says of a number that there is none belongs to the number.
+    """
     stops, columns = dict(groups_of(space)), list[Column]()
     place = 0
     while place < int(np.prod(space.shape)):
@@ -152,8 +178,10 @@ def _box_columns(part: Part, space: Box, cells: dict[str, NumberCells]) -> list[
             size = max(width, 2)
             columns.append(Column(name=name, part=part, place=place, categories=size, width=width))
         else:
-            columns.append(Column(name=name, part=part, place=place, cells=cells[name]))
-        place += max(width, 1)
+            own = replace(cells[name], gaps=place in gaps)
+            columns.append(Column(name=name, part=part, place=place, cells=own))
+            width = 1 + own.gaps
+        place += width
     return columns
 
 
@@ -166,5 +194,6 @@ def _after(column: Column, place: int, *, difference: bool, rising: bool) -> Col
     if column.cells is None:
         return replace(after, difference=True, categories=column.categories + 1)
     low, high = column.cells.low, column.cells.high
-    cells = NumberCells(0.0 if rising else low - high, high - low, column.cells.step)
+    least = 0.0 if rising else low - high
+    cells = NumberCells(least, high - low, column.cells.step, gaps=column.gaps)
     return replace(after, difference=True, cells=cells, within=(low, high))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.cleaning import norm_sub
 from distributed_privrl.marginals.column import STAYS, Column
+from distributed_privrl.marginals.levels import levels_so_far
 
 EXACT = 24
 """Lengths that are told apart; longer ones in ever wider groups, and the longest one by itself."""
@@ -25,7 +26,8 @@ class Steps:
 
     Args:
         transitions: N of them.
-        times: ``(N,)``, steps before this one in its trajectory; None: nobody asks.
+        times: ``(N,)``, steps before this one in its trajectory; None: nobody asks. For levels so
+            far, trajectories must begin with their first row, and lie one after the other.
         previous: ``(N,)`` or ``(N, A)``, the actions before these; None: nobody asks.
         begins: ``(N,)``: the first of its trajectory; needed with ``previous``.
     """
@@ -58,6 +60,11 @@ class Steps:
         if column.part == "time":
             assert self.times is not None
             return np.searchsorted(time_starts(column.categories), self.times, side="right") - 1
+        if column.part == "memory":
+            assert self.times is not None
+            assert column.cells is not None
+            numbers = column.values(rows.observations).astype(np.float64)
+            return levels_so_far(numbers, self.times, column.cells.low, column.cells.high)
         if column.part == "previous":
             assert self.previous is not None
             assert self.begins is not None
@@ -74,15 +81,23 @@ class Steps:
         if column.cells is None:
             return np.where(after == before, STAYS, after + 1)
         one, other = (_bounded(numbers, column) for numbers in (before, after))
-        return other - one
+        if not column.gaps:
+            return other - one
+        one = np.where(np.isnan(one), column.filler, one)
+        none = np.isinf(one) | np.isinf(other)
+        return np.where(none, np.inf, np.where(none, 0.0, other) - np.where(none, 0.0, one))
 
 
 def _bounded(numbers: NDArray[Any], column: Column) -> NDArray[np.float64]:
-    """Return numbers, ``(N,)``, cut to the bounds that the released ones keep; nan: no number."""
+    """Return numbers, ``(N,)``, cut to the bounds that the released ones keep.
+
+    What is no number stays inf or nan, a gap, where there may be gaps; else it is nan.
+    """
     with np.errstate(all="ignore"):
         found = numbers.astype(np.float64)
         low, high = column.within or (-np.inf, np.inf)
-        return np.where(np.isfinite(found), np.clip(found, low, high), np.nan)
+        none = found if column.gaps else np.full(len(found), np.nan)
+        return np.where(np.isfinite(found), np.clip(found, low, high), none)
 
 
 def steps_in_time(rows: Transitions, times: NDArray[np.int64]) -> Steps:

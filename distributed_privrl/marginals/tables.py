@@ -95,11 +95,13 @@ class Margin:
         deviations: ``(K,)`` of their noise.
         atoms: ``(K,)``, bins of single values that stand for themselves: whoever has none, or the
             most there is, need not be like those who have little less; None: there are none.
+        gaps: the last bin is of rows that have no number.
     """
 
     masses: NDArray[np.float64]
     deviations: NDArray[np.float64]
     atoms: NDArray[np.bool_] | None = None
+    gaps: bool = False
 
     @property
     def alone(self) -> NDArray[np.bool_]:
@@ -149,22 +151,32 @@ def counts_of(
     return np.asarray(counts.reshape(shape), np.float64)
 
 
-def block_maps(shape: Sequence[int], ordered: Sequence[bool]) -> list[Maps]:
+def block_maps(
+    shape: Sequence[int], ordered: Sequence[bool], gaps: Sequence[bool] | None = None
+) -> list[Maps]:
     """Return the block of each bin of each axis, for ever wider blocks; at first bins alone.
 
     Args:
         shape: of a joint count.
         ordered: of each axis, whether neighbouring bins belong together; others stay apart.
+        gaps: of each axis, whether the last bin stays apart even so; None: of none.
     """
+    apart = [False] * len(shape) if gaps is None else gaps
     widest = max((n for n, one in zip(shape, ordered, strict=True) if one), default=1)
     levels = 1 + math.ceil(math.log2(max(widest / _BLOCKS, 1)))
     return [
         tuple(
-            np.arange(size) >> level if one else np.arange(size)
-            for size, one in zip(shape, ordered, strict=True)
+            _joined(size, level if one else 0, last)
+            for size, one, last in zip(shape, ordered, apart, strict=True)
         )
         for level in range(levels)
     ]
+
+
+def _joined(size: int, level: int, last: bool) -> NDArray[np.int64]:
+    """Return the block of each bin of an axis, where 2 to the level of them make a block."""
+    found = np.arange(size - last) >> level
+    return np.append(found, found.max(initial=-1) + 1) if last else found
 
 
 def parts_of(

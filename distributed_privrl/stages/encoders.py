@@ -18,7 +18,9 @@ from distributed_privrl.data.bounds import (
     bounds_from_public,
     check_bounds_file,
 )
+from distributed_privrl.data.declared import NO_GAPS, Gaps
 from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.labels import part_names
 from distributed_privrl.data.layout import RowCoding, RowLayout
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.scaling import scaling_from_bounds, scaling_from_public
@@ -93,6 +95,8 @@ class ForeseenColumns:
             says.
         lasting: places of the observation's numbers that stay, as declared.
         rising: see `DatasetInfo.rising`.
+        gaps: which numbers have an indicator beside them, as declared.
+        names: of the observation's numbers, as declared; see `labels.part_names`.
         last_rows_copied: see `DatasetInfo.last_rows_copied`; False where the dataset is not here.
     """
 
@@ -104,6 +108,8 @@ class ForeseenColumns:
     has_reward: bool = True
     lasting: tuple[int, ...] = ()
     rising: tuple[int, ...] = ()
+    gaps: Gaps = NO_GAPS
+    names: tuple[str, ...] = ()
     last_rows_copied: bool = False
 
 
@@ -154,8 +160,15 @@ def foreseen_columns(data: DataConfig, store: DatasetStore | None) -> ForeseenCo
         has_reward=has_reward,
         lasting=() if here is None else here.lasting,
         rising=() if here is None else here.rising,
+        gaps=NO_GAPS if here is None else here.gaps,
+        names=_names_of(spaces[0]) if here is None else part_names(here, "observation"),
         last_rows_copied=here is not None and here.last_rows_copied,
     )
+
+
+def _names_of(space: Space) -> tuple[str, ...]:
+    """Return what numbers of an observation are called where no table says so."""
+    return tuple(f"observation_{i}" for i in range(int(np.prod(space.shape or (1,)))))
 
 
 def _space_of(width: int) -> Space:

@@ -107,7 +107,9 @@ def test_a_draft_that_is_filled_in_is_imported_and_planned(tmp_path: Path) -> No
     assert read_yaml(tmp_path / "bounds.yaml")["observation"]["step"] == [0, 1]
     path = tmp_path / "config.yaml"
     named = path.read_text().replace("  # together: [[A, B]]", "  together: [[dose, gain]]")
-    path.write_text(named)
+    path.write_text(named.replace("  # memory: ", "  memory: "))
+    assert load_config(path).model.memory  # type: ignore[attr-defined]
+    plan_run(load_config(path), store)
     assert load_config(path).training.together == (("dose", "gain"),)  # type: ignore[attr-defined]
 
 

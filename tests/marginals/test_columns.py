@@ -48,11 +48,12 @@ def test_values_beside_cells_are_a_histogram_of_their_own() -> None:
 
 def test_numbers_of_too_many_values_are_named() -> None:
     """Of prices in cents none comes back by itself, which public facts tell beforehand."""
-    assert few_columns().in_ranges == []
+    assert few_columns().in_ranges() == []
     few = step_columns(STATE, ACTION, step_bounds(high=8191.0), next_observation="absolute")
-    assert few.in_ranges == []
+    assert few.in_ranges() == []
     many = step_columns(STATE, ACTION, step_bounds(high=8192.0), next_observation="absolute")
-    assert many.in_ranges == ["observation_0: 8,193 values, more than 8,192"]
+    assert many.in_ranges() == ["observation_0: 8,193 values, more than 8,192"]
+    assert many.in_ranges(["cents"]) == ["cents: 8,193 values, more than 8,192"]
 
 
 def test_rows_are_cells_by_hand() -> None:

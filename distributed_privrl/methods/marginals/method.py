@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.marginals.asked import KEY, cliques_asked
+from distributed_privrl.marginals.asked import KEY, cliques_asked, levels_asked
 from distributed_privrl.marginals.counting import StoredTransitions
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.plan import MarginalsPlan
@@ -47,8 +47,8 @@ class MarginalsMethod(TableRun[TableModel]):
         """
         world = super().check(context)
         info = context.store.info(self.config.data.sensitive)
-        asked = cliques_asked(world.columns, info, self.config.training.together)
-        return replace(world, asked=asked)
+        named = cliques_asked(world.columns, info, self.config.training.together)
+        return replace(world, asked=(*levels_asked(world.columns), *named))
 
     def foreseen_stages(
         self, store: DatasetStore | None, units: UnitCount
@@ -84,10 +84,13 @@ class MarginalsMethod(TableRun[TableModel]):
             delta=self.config.privacy.delta,
             spent=self.spent,
         )
-        asked, made = len(self.config.training.together), sum(plan.counts)
+        own = len(getattr(self.config.model, "memory", ()))
+        asked, made = own + len(self.config.training.together), sum(plan.counts)
         if asked > made:
+            levels = f" with {own} of model.memory" if own else ""
             raise ConfigError(
-                f"{KEY} asks for {asked} joint counts, and {made} are made: name fewer, or raise"
+                f"{KEY} asks for {asked} joint counts{levels}, and {made} are made: name fewer,"
+                " or raise"
                 f" {self.config.training.TABLES_KEY}, which leaves more noise in each"
             )
         return plan

@@ -46,7 +46,9 @@ def public_cliques(
 def most_bins(columns: TableColumns, bins: int) -> list[int]:
     """Return how many bins each column may have, whatever its counts are."""
     sizes = [
-        one.size if one.cells is None or one.size <= bins else min(one.size, bins + _ATOMS)
+        one.size
+        if one.cells is None or one.size <= bins
+        else min(one.size, bins + _ATOMS + one.gaps)
         for one in columns.columns
     ]
     for as_it_is, change in columns.codings:

@@ -22,6 +22,7 @@ from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.fragments import FragmentEncoder
 from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.marginals.asked import levels_asked
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import StepSource, StoredSteps, StoredTransitions
 from distributed_privrl.marginals.plan import MarginalsPlan
@@ -190,6 +191,7 @@ class MarginalRows(abc.ABC):
             program=adaptive_program,
             source=self.source,
             given=self.given(columns),
+            asked=levels_asked(columns),
         )
         stage.release(self.config, context, plan)
         kept = kept_rows(context.folder, context.run_id)
