@@ -179,22 +179,30 @@ def _with_levels(
 ) -> tuple[int, ...]:
     """Return the places of the observation's numbers that are to have a level.
 
+    Args:
+        asked: names of numbers.
+        steps: columns of a transition.
+        names: of the observation's numbers; (): nobody knows them, and any numbers will do, to plan
+            with as many.
+
     Raises:
         ConfigError: one is no number of the observation that changes.
     """
     changing = {steps[i].place for i in steps.of("next_observation")}
     numbers = {
-        names[steps[i].place]: steps[i].place
+        names[steps[i].place] if names else steps[i].name: steps[i].place
         for i in steps.of("observation")
         if steps[i].cells is not None and steps[i].place in changing
     }
+    if not names and len(asked) <= len(numbers):
+        return tuple(numbers.values())[: len(asked)]
     if unknown := [name for name in asked if name not in numbers]:
         known = ", ".join(numbers) or "none"
         raise ConfigError(
             f"model.memory names {', '.join(unknown)}, which is no number of the observation that"
             f" changes; such numbers are: {known}"
         )
-    return tuple(numbers[name] for name in asked)
+    return tuple(dict.fromkeys(numbers[name] for name in asked))
 
 
 def _counted_as(

@@ -96,7 +96,8 @@ class ForeseenColumns:
         lasting: places of the observation's numbers that stay, as declared.
         rising: see `DatasetInfo.rising`.
         gaps: which numbers have an indicator beside them, as declared.
-        names: of the observation's numbers, as declared; see `labels.part_names`.
+        names: of the observation's numbers, as declared; see `labels.part_names`. () where the
+            dataset is not here.
         last_rows_copied: see `DatasetInfo.last_rows_copied`; False where the dataset is not here.
     """
 
@@ -161,14 +162,9 @@ def foreseen_columns(data: DataConfig, store: DatasetStore | None) -> ForeseenCo
         lasting=() if here is None else here.lasting,
         rising=() if here is None else here.rising,
         gaps=NO_GAPS if here is None else here.gaps,
-        names=_names_of(spaces[0]) if here is None else part_names(here, "observation"),
+        names=() if here is None else part_names(here, "observation"),
         last_rows_copied=here is not None and here.last_rows_copied,
     )
-
-
-def _names_of(space: Space) -> tuple[str, ...]:
-    """Return what numbers of an observation are called where no table says so."""
-    return tuple(f"observation_{i}" for i in range(int(np.prod(space.shape or (1,)))))
 
 
 def _space_of(width: int) -> Space:
