@@ -7,10 +7,8 @@ without. Shares are held against those of 20,000 other people; the rule says whe
 fits its state.
 """
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,19 +17,13 @@ from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.harness import SEED, Result
-from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.core.progress import silent
+from benchmarks.trajectory_models import DATASET, model_of
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
-from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.demo import set_budget
-from distributed_privrl.experiments.registry import method_named, parse_config
 from distributed_privrl.marginals import balancing
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.rollout import Rollout
-from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.stages.context import RunContext
 
 ACTIONS, NUMBERS, LONGEST = 6, 4, 30
 EDGES = (-0.2, 0.9, 1.8, 2.5, 3.2)
@@ -126,49 +118,25 @@ def _raised(most: float | None) -> Iterator[None]:
 
 def _model(units: int, epsilon: float) -> TableModel:
     """Return the model of a run of the product, whose noise is seeded."""
-    with tempfile.TemporaryDirectory() as name:
-        folder, dataset = Path(name), "drift/people-v0"
-        (folder / "bounds.yaml").write_text(BOUNDS)
-        store, url = DatasetStore(folder / "datasets"), f"sqlite:///{folder / 'ledger.sqlite'}"
+
+    def write(store: DatasetStore) -> None:
         store.write_trajectories(
-            dataset,
+            DATASET,
             people(units, "sensitive"),
             observation_space=Box(-5, 5, (NUMBERS,), np.float32),
             action_space=Discrete(ACTIONS),
             layout="packed",
         )
-        values = {
-            "method": "marginals_j",
-            "seed": SEED,
-            "data": {
-                "sensitive": dataset,
-                "unit": "trajectory",
-                "units": units,
-                "bounds": str(folder / "bounds.yaml"),
-            },
-            "privacy": {"epsilon": epsilon, "delta": 1e-6},
-            "model": {"bins": 16, "draws": 10_000, "model_cells": 40_000},
-            "training": {"steps": 1, "sampling": {"max_length": LONGEST}},
-            "output": {"dataset": "drift/made-v0", "size": 10},
-            "runtime": {"workers": 1, "executor": "local"},
-        }
-        config = parse_config(values, source="action_drift")
-        set_budget(config, store, url)
-        about: dict[str, Any] = {"ledger_url": url, "store": store, "insecure_key": SEED}
-        executor = LocalExecutor()
-        done = program.run(config, executor, out=folder / "run", anyway=True, **about)
-        context = RunContext(
-            run_id=done.directory.run_id,
-            folder=done.directory.working(private=True),
-            executor=executor,
-            store=store,
-            ledger=Ledger(url),
-            fingerprint="",
-            progress=silent,
-        )
-        attack: Any = method_named("marginals_j").open_attack(config, context)
-        model: TableModel = attack.model
-        return model
+
+    return model_of(
+        write,
+        bounds=BOUNDS,
+        data={"unit": "trajectory", "units": units},
+        epsilon=epsilon,
+        model={"bins": 16, "draws": 10_000, "model_cells": 40_000},
+        training={"steps": 1, "sampling": {"max_length": LONGEST}},
+        seed=SEED,
+    )
 
 
 if __name__ == "__main__":
