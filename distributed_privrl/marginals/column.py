@@ -47,8 +47,8 @@ class Column:
         cells: of a number.
         like: the column whose cells and counts stand for this one's: those of an observation for
             the same number after the step; None: it has its own.
-        difference: the number is the change from the observation; of a category, `STAYS` or what
-            it has become, counted from 1.
+        difference: the number is the change from the observation, or the level of such changes; of
+            a category, `STAYS` or what it has become, counted from 1.
         within: ends of the number that changes; what lies beyond counts as these.
         rises: a number after a step is never below the one before it.
     """
@@ -72,7 +72,10 @@ class Column:
 
     @property
     def gaps(self) -> bool:
-        """Whether the column after it in its part says that there is no number, which is nan."""
+        """Whether there may be no number, which is nan.
+
+        The column after it in its part says so, or a level has none yet.
+        """
         return self.cells is not None and self.cells.gaps
 
     @property

@@ -97,8 +97,9 @@ class TrajectoryTableConfig(TableConfig):
         default=(),
         description="numbers of the observation, by their names in the table, whose level so far a"
         " step knows: a mean in which the last values weigh most. Name what people keep a level of"
-        " their own in, such as a blood pressure, an income or what they spend. Each is one more"
-        " column, and one joint count",
+        " their own in, such as a blood pressure, an income or what they spend; of a number that"
+        " never falls it is the level of its changes: how long somebody stays away. Each is one"
+        " more column, and one joint count",
     )
     previous_action: bool = Field(
         default=True, description="an action may depend on the one before it"

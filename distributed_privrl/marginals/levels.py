@@ -34,6 +34,21 @@ def updated(
     return np.where(there, following, levels), seen
 
 
+def changes_so_far(numbers: NDArray[np.float64], times: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return how far each number is above the one before it in its trajectory, ``(N,)``.
+
+    Args:
+        numbers: ``(N,)``, trajectory after trajectory; what is not finite is none.
+        times: ``(N,)``, rows before each in its trajectory.
+
+    Returns:
+        nan in first rows, and where one of both is no number.
+    """
+    before = np.roll(numbers, 1)
+    with np.errstate(invalid="ignore"):
+        return np.where(times > 0, numbers - before, np.nan)
+
+
 def levels_so_far(
     numbers: NDArray[np.float64], times: NDArray[np.int64], low: float, high: float
 ) -> NDArray[np.float64]:

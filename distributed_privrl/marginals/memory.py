@@ -29,21 +29,23 @@ class Memory:
         model: which columns are levels, and their bins.
         levels: ``(N, M)`` of each trajectory so far, in the order of the columns; nan: none yet.
         seen: ``(N, M)``, how many values each is of.
+        last: ``(N, M)``, the numbers before; nan: none yet.
     """
 
     model: NumberModel
     levels: NDArray[np.float64]
     seen: NDArray[np.int64]
+    last: NDArray[np.float64]
 
     @classmethod
     def begin(cls, model: NumberModel, count: int) -> "Memory":
         """Return what is known of so many trajectories before they begin."""
         shape = count, len(model.columns.of("memory"))
-        return cls(model, np.full(shape, np.nan), np.zeros(shape, np.int64))
+        return cls(model, np.full(shape, np.nan), np.zeros(shape, np.int64), np.full(shape, np.nan))
 
     def select(self, kept: NDArray[np.bool_]) -> None:
         """Go on with some of the trajectories alone, ``(N,)``."""
-        self.levels, self.seen = self.levels[kept], self.seen[kept]
+        self.levels, self.seen, self.last = self.levels[kept], self.seen[kept], self.last[kept]
 
     def see(self, numbers: Sequence[NDArray[np.float64]], bins: NDArray[np.int32]) -> None:
         """Take up the numbers of a state, and write the bins of the levels, in place.
@@ -55,6 +57,8 @@ class Memory:
         columns, shapes = self.model.columns, self.model.shapes
         for i, place in enumerate(columns.of("memory")):
             now = numbers[remembered(columns, place)]
+            if columns[place].difference:
+                now, self.last[:, i] = now - self.last[:, i], now
             self.levels[:, i], self.seen[:, i] = updated(self.levels[:, i], self.seen[:, i], now)
             cells = columns.recoded(place, self.levels[:, i])
             bins[:, place] = shapes[place].bins[cells]

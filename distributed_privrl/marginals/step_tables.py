@@ -104,7 +104,8 @@ def trajectory_columns(
         previous: with the action of the step before.
         longest: steps of a trajectory at most, whose lengths are counted; 0: they are not.
         alike: see `TableColumns`.
-        memory: places of the observation's numbers whose level so far a step knows.
+        memory: places of the observation's numbers whose level so far a step knows; of those that
+            never fall, the level of their changes.
     """
     before: list[Column] = []
     for place in steps.of("action") if previous else ():
@@ -119,7 +120,12 @@ def trajectory_columns(
                 like=None if none else place,
             )
         )
-    levels = [_level(steps[i]) for i in steps.of("observation") if steps[i].place in memory]
+    rising = {steps[i].place for i in steps.of("next_observation") if steps[i].rises}
+    levels = [
+        _level(steps[i], rising=steps[i].place in rising)
+        for i in steps.of("observation")
+        if steps[i].place in memory
+    ]
     time = Column(name="time", part="time", categories=groups)
     return TableColumns(
         (*steps.columns, *before, *levels, time),
@@ -130,11 +136,15 @@ def trajectory_columns(
     )
 
 
-def _level(column: Column) -> Column:
-    """Return the column of a number's level; see `levels`."""
+def _level(column: Column, *, rising: bool) -> Column:
+    """Return the column of a number's level, or of that of its changes; see `levels`."""
     assert column.cells is not None
-    cells = NumberCells(column.cells.low, column.cells.high, gaps=column.gaps)
-    return replace(column, name=f"memory_{column.name}", part="memory", cells=cells)
+    low, high = column.cells.low, column.cells.high
+    level = replace(column, name=f"memory_{column.name}", part="memory")
+    if rising:  # which a first row has none of
+        cells = NumberCells(0.0, high - low, gaps=True)
+        return replace(level, cells=cells, difference=True, within=(low, high))
+    return replace(level, cells=NumberCells(low, high, gaps=column.gaps))
 
 
 def _cells(name: str, low: float, high: float, step: float) -> NumberCells:

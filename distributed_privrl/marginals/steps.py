@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.cleaning import norm_sub
 from distributed_privrl.marginals.column import STAYS, Column
-from distributed_privrl.marginals.levels import levels_so_far
+from distributed_privrl.marginals.levels import changes_so_far, levels_so_far
 
 EXACT = 24
 """Lengths that are told apart; longer ones in ever wider groups, and the longest one by itself."""
@@ -61,10 +61,7 @@ class Steps:
             assert self.times is not None
             return np.searchsorted(time_starts(column.categories), self.times, side="right") - 1
         if column.part == "memory":
-            assert self.times is not None
-            assert column.cells is not None
-            numbers = column.values(rows.observations).astype(np.float64)
-            return levels_so_far(numbers, self.times, column.cells.low, column.cells.high)
+            return self._levels(column)
         if column.part == "previous":
             assert self.previous is not None
             assert self.begins is not None
@@ -87,6 +84,17 @@ class Steps:
         none = np.isinf(one) | np.isinf(other)
         return np.where(none, np.inf, np.where(none, 0.0, other) - np.where(none, 0.0, one))
 
+    def _levels(self, column: Column) -> NDArray[np.float64]:
+        """Return the levels so far of a number, or of its changes, ``(N,)``."""
+        assert self.times is not None
+        assert column.cells is not None
+        part = self.transitions.observations
+        if column.difference:
+            numbers = changes_so_far(_bounded(part[:, column.place], column), self.times)
+        else:
+            numbers = column.values(part).astype(np.float64)
+        return levels_so_far(numbers, self.times, column.cells.low, column.cells.high)
+
 
 def _bounded(numbers: NDArray[Any], column: Column) -> NDArray[np.float64]:
     """Return numbers, ``(N,)``, cut to the bounds that the released ones keep.
@@ -96,7 +104,7 @@ def _bounded(numbers: NDArray[Any], column: Column) -> NDArray[np.float64]:
     with np.errstate(all="ignore"):
         found = numbers.astype(np.float64)
         low, high = column.within or (-np.inf, np.inf)
-        none = found if column.gaps else np.full(len(found), np.nan)
+        none = found if column.gaps and column.part != "memory" else np.full(len(found), np.nan)
         return np.where(np.isfinite(found), np.clip(found, low, high), none)
 
 

@@ -102,5 +102,4 @@ def believed(
             shape[i] = size
         own = followed if columns.only_followed(places) else weights
         found.take(count, noisy(counts_of(parted, places, shape, own), turn, noise), noise)
-        found.estimate()
     return found

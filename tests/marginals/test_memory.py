@@ -15,20 +15,26 @@ from distributed_privrl.data.declared import Gaps
 from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.marginals.columns import TableColumns
-from distributed_privrl.marginals.levels import WEIGHT, levels_so_far, updated
+from distributed_privrl.marginals.levels import (
+    WEIGHT,
+    changes_so_far,
+    levels_so_far,
+    updated,
+)
 from distributed_privrl.marginals.memory import Memory
 from distributed_privrl.marginals.rollout import Rollout
 from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
 from distributed_privrl.marginals.steps import steps_in_time, time_groups
 from distributed_privrl.marginals.workload import pair_weight
+from distributed_privrl.privacy.units import TRAJECTORY
 from tests.marginals.beliefs import believed, steps, transitions, visits
 
 PEOPLE, VISITS = 3000, 8
 HIGH = 100.0
 
 
-def table(*, memory: bool = True, gaps: bool = False) -> TableColumns:
-    """Return columns of a score that may be missing, with or without its level."""
+def table(*, memory: bool = True, gaps: bool = False, rising: bool = False) -> TableColumns:
+    """Return columns of a score that may be missing, or rises, with or without its level."""
     low, high = [0, 0, 0], [HIGH, 1, 1]
     width = 1 + gaps
     space = TableBox(
@@ -41,8 +47,9 @@ def table(*, memory: bool = True, gaps: bool = False) -> TableColumns:
         space,
         Discrete(1),
         bounds,
-        next_observation="absolute",
+        next_observation="counted" if rising else "absolute",
         ends=3,
+        rising=[0] if rising else [],
         has_reward=False,
         gaps=Gaps(observation=(0,)) if gaps else Gaps(),
     )
@@ -67,6 +74,15 @@ def scores(seed: int = 0, *, gaps: bool = False) -> NDArray[np.float64]:
     return np.stack([np.where(missing, 0, score), missing], axis=1)
 
 
+def days(seed: int = 0) -> NDArray[np.float64]:
+    """Return visits of people who come every other day, or every second week."""
+    source = np.random.default_rng(seed)
+    often = np.repeat(source.random(PEOPLE) < 0.5, VISITS).reshape(-1, VISITS)
+    gaps = np.where(often, source.uniform(1, 3, often.shape), source.uniform(7, 9, often.shape))
+    gaps[:, 0] = source.uniform(0, 5, PEOPLE)
+    return np.cumsum(gaps, axis=1).reshape(-1, 1)
+
+
 def kept(observations: NDArray[Any], lag: int) -> float:
     """Return how scores go together with those so many visits later, where both are there."""
     each = np.asarray(observations, np.float64).reshape(-1, VISITS, observations.shape[-1])
@@ -77,13 +93,11 @@ def kept(observations: NDArray[Any], lag: int) -> float:
     return float(np.corrcoef(one[..., 0][there], other[..., 0][there])[0, 1])
 
 
-def drawn(columns: TableColumns, rows: NDArray[np.float64], *, count: int = 1500) -> Trajectories:
-    cliques = [("observation_0", "next_observation_0")]
+def drawn(columns: TableColumns, rows: NDArray[np.float64], *, count: int = 1000) -> Trajectories:
+    after = columns[columns.of("next_observation")[-1]].name
+    cliques = [("observation_0", after)]
     if columns.of("memory"):
-        cliques += [
-            ("memory_observation_0", "next_observation_0"),
-            ("memory_observation_0", "observation_0"),
-        ]
+        cliques += [("memory_observation_0", after), ("memory_observation_0", "observation_0")]
     found = believed(columns, steps(visits(rows, VISITS), VISITS), cliques, each=VISITS)
     return Rollout(found.model(), VISITS).draw(count, np.random.default_rng(0))
 
@@ -164,12 +178,41 @@ def _each(made: Trajectories) -> NDArray[Any]:
     )
 
 
-@pytest.mark.parametrize("gaps", [False, True])
+def test_changes_have_a_level_where_numbers_rise() -> None:
+    numbers, times = np.array([4.0, 9.0, 9.0, np.nan, 5.0, 6.0]), np.array([0, 1, 2, 3, 0, 1])
+    found = changes_so_far(numbers, times)
+    assert found[1:3].tolist() == [5.0, 0.0]
+    assert found[5] == 1.0
+    assert np.isnan(found[[0, 3, 4]]).all()
+    columns = table(rising=True)
+    (place,) = columns.of("memory")
+    rows = np.array([[10.0], [14.0], [20.0], [400.0]])
+    coded = columns.coded(steps(visits(rows, 4), 4))
+    cells = columns[place].cells
+    assert cells is not None
+    assert coded.cells[0, place] == cells.size - 1, "a first row has none"
+    wanted = cells.cells_of(np.array([4.0, 5.0, (4 + 6 + 80) / 3]))  # up to the bound, and no more
+    assert coded.cells[1:, place].tolist() == wanted.tolist()
+
+
+def test_who_comes_often_goes_on_to() -> None:
+    rows, short = days(), list[float]()
+    for memory in (True, False):
+        each = np.diff(_each(drawn(table(rising=True, memory=memory), rows)).reshape(-1, VISITS))
+        assert (each >= 0).all()
+        often = each[:, 0] < 5
+        short.append(float((each[often][:, 1:] < 5).mean()))
+    assert short[0] > 0.9
+    assert short[1] < 0.75
+
+
+@pytest.mark.parametrize("kind", ["steady", "gaps", "rising"])
 def test_levels_of_drawn_trajectories_are_those_of_their_rows(
-    gaps: bool, monkeypatch: pytest.MonkeyPatch
+    kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a walk looks up is what a count of the released rows would have."""
-    columns, seen = table(gaps=gaps), list[NDArray[np.int32]]()
+    gaps, rising = kind == "gaps", kind == "rising"
+    columns, seen = table(gaps=gaps, rising=rising), list[NDArray[np.int32]]()
     (place,) = columns.of("memory")
     right = Memory.see
 
@@ -177,13 +220,16 @@ def test_levels_of_drawn_trajectories_are_those_of_their_rows(
         right(memory, numbers, bins)
         seen.append(bins[:, place].copy())
 
-    rows = scores(gaps=gaps)
+    rows = days() if rising else scores(gaps=gaps)
     found = believed(columns, steps(visits(rows, VISITS), VISITS), [], each=VISITS)
     rollout = Rollout(found.model(), VISITS)
     rollout.draw(10, np.random.default_rng(1))
     monkeypatch.setattr(Memory, "see", noted)
     made = rollout.draw(200, np.random.default_rng(0))
-    states = _each(made)
-    cells = columns.coded(steps(visits(states, VISITS), VISITS)).cells[:, place]
-    bins = found.model().shapes[place].bins[cells].reshape(-1, VISITS)
-    assert (np.mean(np.stack(seen, axis=1) != bins)) < 0.002  # states are float32
+    whole = made.transitions(TRAJECTORY)
+    times = np.concatenate([np.arange(length) for length in made.lengths])
+    cells = columns.coded(steps_in_time(whole, times)).cells[:, place]
+    bins = rollout.model.shapes[place].bins[cells]
+    wrong = [float((one != bins[times == time]).mean()) for time, one in enumerate(seen)]
+    assert len(wrong) == VISITS
+    assert max(wrong) < 0.02  # states are float32
