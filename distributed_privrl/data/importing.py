@@ -213,7 +213,8 @@ def _noted(
             before, after = (
                 part[:, list(places)] for part in (rows.observations, rows.next_observations)
             )
-            broken = np.any(breaks(after, before), axis=1)
+            known = np.isfinite(before).all(axis=1) & np.isfinite(after).all(axis=1)
+            broken = known & np.any(breaks(after, before), axis=1)
             findings.add(f"{name}: {what}", remedy, broken, rows.unit_ids)
     for name, order in orders.items():
         findings.add(

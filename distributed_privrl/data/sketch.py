@@ -303,4 +303,5 @@ def _below(level: int) -> np.uint64:
 
 
 def _all_whole(numbers: NDArray[np.float32]) -> bool:
-    return bool((numbers == np.rint(numbers)).all())
+    with np.errstate(all="ignore"):  # some kinds of nan complain of being rounded
+        return bool((numbers == np.rint(numbers)).all())

@@ -474,7 +474,8 @@ def _levels(draft: Draft) -> list[str]:
         return []
     return [
         "  # Each step knows the one before. Of numbers that people keep a level of their own in,",
-        "  # such as a blood pressure or what they spend, it can know the level, too. Keep those:",
+        "  # such as a blood pressure or what they spend, it can know the level, too. Each name",
+        "  # costs a column. Take the # away, and all names but of those, and of what lasts:",
         f"  # memory: [{', '.join(numbers)}]",
     ]
 

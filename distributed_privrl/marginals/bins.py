@@ -264,9 +264,6 @@ def _worse(
     random = streams.numpy(f"codings/{change}")
     one, other = (_numbers(columns, shapes, as_it_is, random) for _ in range(2))
     apart = np.abs(one - other)
-    apart = apart[np.isfinite(apart)]
-    if not len(apart):
-        return change
     small = np.quantile(apart, _SMALL)
     by_chance = (apart <= small).mean()
     cells = columns[change].cells
@@ -275,7 +272,7 @@ def _worse(
     if cells.step:
         changes = cells.step * np.round(changes / cells.step)
     near = np.unique(cells.cells_of(changes[np.abs(changes) <= small]))
-    masses = shapes[change].masses[: cells.numbers.size]
+    masses = shapes[change].masses
     share = _RISES if columns[change].rises else _STAYS
     needed = by_chance + share * (1 - by_chance)
     return as_it_is if masses[near].sum() > needed * masses.sum() else change

@@ -167,7 +167,7 @@ def parts_of_steps(
         )
         for _ in range(2)
     )
-    apart = there[None, :] - np.where(np.isnan(here), change.filler, here)[:, None]
+    apart = there[None, :] - here[:, None]
     if change.rises:  # within a part, too, it only rises
         np.fill_diagonal(apart, np.abs(np.diag(apart)))
     kinds = changes.bins[change.cells.cells_of(apart.ravel())]

@@ -100,7 +100,8 @@ class Column:
         """
         if self.gaps:
             flags = group_values(part[:, self.place + 1 : self.place + 2])
-            numbers = part[:, self.place].astype(np.float64)
+            with np.errstate(all="ignore"):  # some kinds of nan complain of a cast
+                numbers = part[:, self.place].astype(np.float64)
             found = np.where((flags == 0) & np.isfinite(numbers), numbers, np.inf)
             return np.where(flags == 1, np.nan, found)
         if self.width:

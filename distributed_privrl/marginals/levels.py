@@ -11,6 +11,9 @@ follows what wanders. Of public tables (lipid tests, purchases, scores of pupils
 from a tenth to a third tell the next value about as well: docs/design/0019-gaps-and-memory.md.
 """
 
+_TOGETHER = 512
+"""Steps up to which trajectories are told side by side; later ones are few, and told in turn."""
+
 
 def updated(
     levels: NDArray[np.float64], seen: NDArray[np.int64], numbers: NDArray[np.float64]
@@ -68,8 +71,9 @@ def levels_so_far(
     with np.errstate(all="ignore"):
         numbers = np.where(np.isfinite(numbers), np.clip(numbers, low, high), np.nan)
     found, seen = np.full(len(numbers), np.nan), np.zeros(len(numbers), np.int64)
-    order = np.argsort(times, kind="stable")
-    ends = np.searchsorted(times[order], np.arange(int(times.max(initial=-1)) + 2))
+    early = np.flatnonzero(times < _TOGETHER)
+    order = early[np.argsort(times[early], kind="stable")]
+    ends = np.searchsorted(times[order], np.arange(int(times[early].max(initial=-1)) + 2))
     for time in range(len(ends) - 1):
         rows = order[ends[time] : ends[time + 1]]
         if time:
@@ -77,4 +81,11 @@ def levels_so_far(
         else:
             before = np.full(len(rows), np.nan), np.zeros(len(rows), np.int64)
         found[rows], seen[rows] = updated(*before, numbers[rows])
+    for row in np.flatnonzero(times >= _TOGETHER).tolist():  # of few trajectories
+        level, number = float(found[row - 1]), float(numbers[row])
+        seen[row] = seen[row - 1] + (number == number)
+        if number == number and level == level:
+            found[row] = level + max(1 / int(seen[row]), WEIGHT) * (number - level)
+        else:
+            found[row] = level if level == level else number
     return found

@@ -39,7 +39,9 @@ def step_columns(
         action_space: of the dataset.
         bounds: public, or paid for, of every numeric column.
         next_observation: numbers after a step as they are, as changes, or both; categories as they
-            are, and where both are counted those of many values as changes, too.
+            are, and where both are counted those of many values as changes, too. Where both are,
+            numbers that may be missing are counted as they are: after a gap nobody knows from
+            where they change.
         ends: of `ENDS` that are told apart; 1: nothing ends.
         lasting: places of the observation's numbers that stay: nothing is counted of them after a
             step.
@@ -79,6 +81,7 @@ def step_columns(
                 name=f"change_{column.name}",
             )
             for place, column in moving
+            if not column.gaps
             if column.cells is not None or (column.width and column.categories >= _MANY)
         ]
     end = [Column(name="end", part="end", categories=ends)] if ends > 1 else []

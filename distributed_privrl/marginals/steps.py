@@ -92,7 +92,8 @@ class Steps:
         if column.difference:
             numbers = changes_so_far(_bounded(part[:, column.place], column), self.times)
         else:
-            numbers = column.values(part).astype(np.float64)
+            with np.errstate(all="ignore"):  # some kinds of nan complain of a cast
+                numbers = column.values(part).astype(np.float64)
         return levels_so_far(numbers, self.times, column.cells.low, column.cells.high)
 
 

@@ -20,6 +20,7 @@ from distributed_privrl.core.errors import SpentError, UnsafeError
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.marginals.belief import Belief, TableFacts
+from distributed_privrl.marginals.levels import WEIGHT
 from distributed_privrl.marginals.plan import MarginalsPlan, StepRelease, integer_sensitivity
 from distributed_privrl.marginals.shapes import ATOM, PEAK
 from distributed_privrl.marginals.tables import CUTS, Clique
@@ -206,6 +207,7 @@ class TableProgram(Program, Generic[ModelT]):
             CUTS,
             ATOM,
             PEAK,
+            WEIGHT,
             _RULES,
         )
         with np.printoptions(**_WHOLE):

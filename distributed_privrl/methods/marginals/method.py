@@ -84,7 +84,7 @@ class MarginalsMethod(TableRun[TableModel]):
             delta=self.config.privacy.delta,
             spent=self.spent,
         )
-        own = len(getattr(self.config.model, "memory", ()))
+        own = len(set(getattr(self.config.model, "memory", ())))
         asked, made = own + len(self.config.training.together), sum(plan.counts)
         if asked > made:
             levels = f" with {own} of model.memory" if own else ""
