@@ -84,7 +84,7 @@ def believed(
         people = len(coded.cells) / each * UNIT_WEIGHT
         exact.append(people * (np.arange(columns.lengths) == each - 1))
     found = Belief(
-        TableFacts(columns=columns, seed=seed, rows=20_000), joint_deviation=noise, planned=4
+        TableFacts(columns=columns, seed=seed, rows=10_000), joint_deviation=noise, planned=4
     )
     found.shape(noisy(np.concatenate(exact), seed, noise), noise)
     bins = [shape.bins[coded.cells[:, i]] for i, shape in enumerate(found.bins.shapes)]

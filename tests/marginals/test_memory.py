@@ -93,7 +93,7 @@ def kept(observations: NDArray[Any], lag: int) -> float:
     return float(np.corrcoef(one[..., 0][there], other[..., 0][there])[0, 1])
 
 
-def drawn(columns: TableColumns, rows: NDArray[np.float64], *, count: int = 1000) -> Trajectories:
+def drawn(columns: TableColumns, rows: NDArray[np.float64], *, count: int = 700) -> Trajectories:
     after = columns[columns.of("next_observation")[-1]].name
     cliques = [("observation_0", after)]
     if columns.of("memory"):
@@ -113,6 +113,13 @@ def test_a_level_is_the_mean_of_the_first_values_and_then_follows_late_ones() ->
     assert np.allclose(long[:7], np.arange(7) / 2)
     assert long[7] == pytest.approx(3 + (7 - 3) * WEIGHT)
     assert levels_so_far(np.array([-5.0, 99.0]), np.array([0, 1]), 0.0, 10.0).tolist() == [0, 5]
+    far = np.arange(1200.0) % 7
+    far[600] = np.nan
+    found, level = levels_so_far(far, np.arange(1200), 0.0, 9.0), far[0]
+    for seen, number in enumerate(far[1:], start=2):
+        after = seen - (seen > 601)
+        level += 0 if np.isnan(number) else max(1 / after, WEIGHT) * (number - level)
+    assert found[-1] == pytest.approx(level), "long trajectories are told in turn"
     assert len(levels_so_far(np.empty(0), np.empty(0, np.int64), 0.0, 1.0)) == 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
