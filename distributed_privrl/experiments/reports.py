@@ -40,6 +40,7 @@ from distributed_privrl.experiments.trajectory_reports import trajectory_section
 from distributed_privrl.experiments.unseen_values import unseen_sections
 from distributed_privrl.experiments.usefulness_overview import TITLE
 from distributed_privrl.experiments.usefulness_report import usefulness_sections
+from distributed_privrl.marginals.asked import names_asked
 from distributed_privrl.privacy.certificate import Certificate
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.metrics import released_dataset, released_file
@@ -174,7 +175,7 @@ def _write_dataset_reports(
             directory.run_id,
             info,
             unit=config.data.unit,
-            asked=getattr(getattr(config, "training", None), "together", ()),
+            asked=names_asked(config),
         )
         facts += facts_sections(begun, ranges, ledger, directory.run_id, info)
     write_report(

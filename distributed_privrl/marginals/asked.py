@@ -1,6 +1,7 @@
 """Joint counts that a configuration asks for, by the names of a table's columns."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.labels import part_names
@@ -61,6 +62,17 @@ def levels_asked(columns: TableColumns) -> tuple[Clique, ...]:
     """
     after = {columns[i].place: i for i in columns.of("next_observation")[::-1]}
     return tuple((after[columns[i].place], i) for i in columns.of("memory"))
+
+
+def names_asked(config: Any) -> list[tuple[str, ...]]:
+    """Return the names of all that a run's configuration asks for, as a report calls them.
+
+    Args:
+        config: of any method.
+    """
+    levels = getattr(getattr(config, "model", None), "memory", ())
+    together = getattr(getattr(config, "training", None), "together", ())
+    return [*((f"{LEVEL}{name}", f"{NEXT}{name}") for name in dict.fromkeys(levels)), *together]
 
 
 def _listed(names: Sequence[str]) -> str:

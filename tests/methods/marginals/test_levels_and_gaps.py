@@ -14,7 +14,7 @@ from distributed_privrl.experiments import judging
 from distributed_privrl.experiments.counted_section import _missed
 from distributed_privrl.experiments.registry import parse_config, plan_run
 from distributed_privrl.marginals import belief
-from distributed_privrl.marginals.asked import cliques_asked, levels_asked
+from distributed_privrl.marginals.asked import cliques_asked, levels_asked, names_asked
 from distributed_privrl.marginals.together import counted_together, from_tensors
 from distributed_privrl.methods.marginals.method import MarginalsMethod
 from distributed_privrl.methods.marginals.trajectories import TrajectoryMarginalsMethod
@@ -175,4 +175,6 @@ def test_a_number_and_its_gaps_are_asked_for_by_either_name(world: World, tmp_pa
     (pair,) = levels_asked(columns)
     assert cliques_asked(columns, info, [["level income", "next income"]]) == (pair,)
     made = counted_together(columns, pair, (4, 4), step=1, deviation=1.0)
-    assert not _missed([made], [["level income", "next income"]], info)
+    asked = names_asked(config(tmp_path, together=[["born", "income"]], memory=["income"] * 2))
+    assert asked == [("level income", "next income"), ("born", "income")]
+    assert _missed([made], asked, info) == ["born, income"]
