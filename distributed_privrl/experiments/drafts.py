@@ -464,19 +464,15 @@ def _config(draft: Draft, bounds: Path) -> list[str]:
 
 
 def _levels(draft: Draft) -> list[str]:
-    """Return which numbers may have a level so far, for the owner to choose among."""
-    numbers = [
-        _name(one)
-        for one in draft.observation
-        if draft.profile[one].kind in ("number", "whole number") and one != draft.order
-    ]
-    if draft.trajectory is None or not numbers:
+    """Return which columns may have a level so far, for the owner to choose among."""
+    names = [_name(one) for one in draft.observation if one != draft.order]
+    if draft.trajectory is None or not names:
         return []
     return [
-        "  # Each step knows the one before. Of numbers that people keep a level of their own in,",
-        "  # such as a blood pressure or what they spend, it can know the level, too. Each name",
-        "  # costs a column. Take the # away, and all names but of those, and of what lasts:",
-        f"  # memory: [{', '.join(numbers)}]",
+        "  # Each step knows the one before. Of what people keep a level of their own in, such as",
+        "  # a blood pressure or a trade, it can know the level, too, for a column each. Take away",
+        "  # the #, what lasts, and the names of all that has none:",
+        f"  # memory: [{', '.join(names)}]",
     ]
 
 

@@ -95,8 +95,9 @@ class TrajectoryTableConfig(TableConfig):
     )
     memory: tuple[str, ...] = Field(
         default=(),
-        description="numbers of the observation, by their names in the table, whose level so far a"
-        " step knows: a mean in which the last values weigh most. Name what people keep a level of"
+        description="columns of the observation, by their names in the table, whose level so far a"
+        " step knows: of a number a mean in which the last values weigh most, of a flag or category"
+        " the usual one. Name what people keep a level of"
         " their own in, such as a blood pressure, an income or what they spend; of a number that"
         " never falls it is the level of its changes: how long somebody stays away. Each is one"
         " more column, and one joint count",

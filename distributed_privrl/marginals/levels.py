@@ -1,4 +1,7 @@
-"""The level of a number: a mean of its values so far, in which late ones weigh more."""
+"""The level of a number: a mean of its values so far, in which late ones weigh more.
+
+Of a category it is the usual one: that which such a mean has most of.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +14,11 @@ follows what wanders. Of public tables (lipid tests, purchases, scores of pupils
 from a tenth to a third tell the next value about as well: docs/design/0019-gaps-and-memory.md.
 """
 
+_ALIKE = 1e-9
+_SURE = 0.6
+"""Of the usual category, as if one more value had been another one."""
+_AT_ONCE = 16_384
+"""Trajectories whose categories are told side by side."""
 _TOGETHER = 512
 """Steps up to which trajectories are told side by side; later ones are few, and told in turn."""
 
@@ -18,12 +26,12 @@ _TOGETHER = 512
 def updated(
     levels: NDArray[np.float64], seen: NDArray[np.int64], numbers: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return levels with one more value each, and of how many values they are, ``(N,)``.
+    """Return levels with one more value each, and of how many values they are, of any shape.
 
     Args:
-        levels: so far, ``(N,)``; nan where there was no value.
-        seen: of how many values they are, ``(N,)``.
-        numbers: the next ones, ``(N,)``; what is not finite changes nothing.
+        levels: so far; nan where there was no value.
+        seen: of how many values they are.
+        numbers: the next ones; what is not finite changes nothing.
 
     Example:
         >>> updated(np.array([np.nan, 2.0]), np.array([0, 1]), np.array([5.0, 4.0]))[0].tolist()
@@ -35,6 +43,65 @@ def updated(
     weight = np.maximum(1 / np.maximum(seen, 1), WEIGHT)
     following = before + weight * (np.where(there, numbers, 0.0) - before)
     return np.where(there, following, levels), seen
+
+
+def usual(
+    levels: NDArray[np.float64], seen: NDArray[np.int64], last: NDArray[np.integer]
+) -> NDArray[np.int64]:
+    """Return which category is the usual one, and whether that is sure, ``(N,)``.
+
+    It is the one whose level is largest; of several the last value, if it is one.
+
+    Args:
+        levels: of each category, ``(N, K)``: of 1 where it is the value, else 0.
+        seen: of how many values they are, ``(N,)``.
+        last: the last value, ``(N,)``, from 0.
+
+    Returns:
+        twice the category, from 0, and 1 more where it is sure.
+    """
+    rows, count = np.arange(len(levels)), np.minimum(seen, round(1 / WEIGHT))
+    highest = levels.max(axis=1, initial=0.0)
+    found = np.where(levels[rows, last] >= highest - _ALIKE, last, levels.argmax(axis=1))
+    sure = levels[rows, found] * count / (count + 1) >= _SURE
+    return np.asarray(2 * found + sure, np.int64)
+
+
+def usual_so_far(
+    codes: NDArray[np.int64], times: NDArray[np.int64], categories: int
+) -> NDArray[np.int64]:
+    """Return the usual category of each row of whole trajectories, its own included, ``(N,)``.
+
+    See `usual`.
+
+    Args:
+        codes: ``(N,)``, from 0, trajectory after trajectory; others are none.
+        times: ``(N,)``, rows before each in its trajectory.
+        categories: how many there are.
+
+    Returns:
+        -1 where the row has none.
+
+    Privacy: as `levels_so_far`.
+    """
+    proper = (codes >= 0) & (codes < categories)
+    found = np.full(len(codes), -1, np.int64)
+    starts = np.append(np.flatnonzero(times == 0), len(codes))
+    for first in range(0, len(starts) - 1, _AT_ONCE):
+        begins = starts[first : first + _AT_ONCE + 1]
+        begins, end = (begins[:-1], begins[-1]) if len(begins) > _AT_ONCE else (begins, len(codes))
+        begins = begins[begins < end]
+        lengths = np.diff(np.append(begins, end))
+        levels = np.zeros((len(begins), categories))
+        seen = np.zeros(levels.shape, np.int64)
+        for time in range(int(lengths.max(initial=0))):
+            own = np.flatnonzero(lengths > time)
+            rows = begins[own] + time
+            own, rows = own[proper[rows]], rows[proper[rows]]
+            now = (codes[rows, None] == np.arange(categories)).astype(np.float64)
+            levels[own], seen[own] = updated(levels[own], seen[own], now)
+            found[rows] = usual(levels[own], seen[own, 0], codes[rows])
+    return found
 
 
 def changes_so_far(numbers: NDArray[np.float64], times: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -177,32 +177,32 @@ def rollout_columns(data: DataConfig, table: TrajectoryTableConfig, *, longest: 
 def _with_levels(
     asked: Sequence[str], steps: TableColumns, names: Sequence[str]
 ) -> tuple[int, ...]:
-    """Return the places of the observation's numbers that are to have a level.
+    """Return the places of the observation's numbers and categories that are to have a level.
 
     Args:
-        asked: names of numbers.
+        asked: their names.
         steps: columns of a transition.
-        names: of the observation's numbers; (): nobody knows them, and any numbers will do, to plan
+        names: of the observation's numbers; (): nobody knows them, and any columns will do, to plan
             with as many.
 
     Raises:
-        ConfigError: one is no number of the observation that changes.
+        ConfigError: one is no column of the observation that changes.
     """
     changing = {steps[i].place for i in steps.of("next_observation")}
-    numbers = {
+    places = {
         names[steps[i].place] if names else steps[i].name: steps[i].place
         for i in steps.of("observation")
-        if steps[i].cells is not None and steps[i].place in changing
+        if steps[i].place in changing
     }
-    if not names and len(asked) <= len(numbers):
-        return tuple(numbers.values())[: len(asked)]
-    if unknown := [name for name in asked if name not in numbers]:
-        known = ", ".join(numbers) or "none"
+    if not names and len(asked) <= len(places):
+        return tuple(places.values())[: len(asked)]
+    if unknown := [name for name in asked if name not in places]:
+        known = ", ".join(places) or "none"
         raise ConfigError(
-            f"model.memory names {', '.join(unknown)}, which is no number of the observation that"
-            f" changes; such numbers are: {known}"
+            f"model.memory names {', '.join(unknown)}, which is no column of the observation that"
+            f" changes; such columns are: {known}"
         )
-    return tuple(dict.fromkeys(numbers[name] for name in asked))
+    return tuple(dict.fromkeys(places[name] for name in asked))
 
 
 def _counted_as(

@@ -107,8 +107,8 @@ def trajectory_columns(
         previous: with the action of the step before.
         longest: steps of a trajectory at most, whose lengths are counted; 0: they are not.
         alike: see `TableColumns`.
-        memory: places of the observation's numbers whose level so far a step knows; of those that
-            never fall, the level of their changes.
+        memory: places of the observation's numbers and categories whose level so far a step knows;
+            of those that never fall, the level of their changes.
     """
     before: list[Column] = []
     for place in steps.of("action") if previous else ():
@@ -140,10 +140,14 @@ def trajectory_columns(
 
 
 def _level(column: Column, *, rising: bool) -> Column:
-    """Return the column of a number's level, or of that of its changes; see `levels`."""
-    assert column.cells is not None
-    low, high = column.cells.low, column.cells.high
+    """Return the column of a number's level, or of that of its changes; see `levels`.
+
+    Of a category it is that of the usual one, which is sure or not.
+    """
     level = replace(column, name=f"memory_{column.name}", part="memory")
+    if column.cells is None:
+        return replace(level, categories=2 * column.categories)
+    low, high = column.cells.low, column.cells.high
     if rising:  # which a first row has none of
         cells = NumberCells(0.0, high - low, gaps=True)
         return replace(level, cells=cells, difference=True, within=(low, high))

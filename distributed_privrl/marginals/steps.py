@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.cleaning import norm_sub
 from distributed_privrl.marginals.column import STAYS, Column
-from distributed_privrl.marginals.levels import changes_so_far, levels_so_far
+from distributed_privrl.marginals.levels import changes_so_far, levels_so_far, usual_so_far
 
 EXACT = 24
 """Lengths that are told apart; longer ones in ever wider groups, and the longest one by itself."""
@@ -84,11 +84,13 @@ class Steps:
         none = np.isinf(one) | np.isinf(other)
         return np.where(none, np.inf, np.where(none, 0.0, other) - np.where(none, 0.0, one))
 
-    def _levels(self, column: Column) -> NDArray[np.float64]:
-        """Return the levels so far of a number, or of its changes, ``(N,)``."""
+    def _levels(self, column: Column) -> NDArray[Any]:
+        """Return the levels so far of a number or its changes, or usual categories, ``(N,)``."""
         assert self.times is not None
-        assert column.cells is not None
         part = self.transitions.observations
+        if column.cells is None:
+            codes = column.values(part).astype(np.int64) - column.start
+            return usual_so_far(codes, self.times, column.categories // 2) + column.start
         if column.difference:
             numbers = changes_so_far(_bounded(part[:, column.place], column), self.times)
         else:

@@ -20,6 +20,7 @@ from distributed_privrl.marginals.levels import (
     changes_so_far,
     levels_so_far,
     updated,
+    usual_so_far,
 )
 from distributed_privrl.marginals.memory import Memory
 from distributed_privrl.marginals.rollout import Rollout
@@ -33,16 +34,22 @@ PEOPLE, VISITS = 3000, 8
 HIGH = 100.0
 
 
-def table(*, memory: bool = True, gaps: bool = False, rising: bool = False) -> TableColumns:
-    """Return columns of a score that may be missing, or rises, with or without its level."""
-    low, high = [0, 0, 0], [HIGH, 1, 1]
-    width = 1 + gaps
-    space = TableBox(
-        np.array(low[:width], np.float32),
-        np.array(high[:width], np.float32),
-        [(1, 2)] if gaps else [],
+def table(
+    *, memory: bool = True, gaps: bool = False, rising: bool = False, trades: int = 0
+) -> TableColumns:
+    """Return columns of a score that may be missing, or rises, with or without its level.
+
+    With ``trades`` they are of one of so many trades instead.
+    """
+    high = np.ones(trades, np.float32) if trades else np.array([HIGH, 1][: 1 + gaps], np.float32)
+    groups = [(0, trades)] if trades else [(1, 2)] if gaps else []
+    space = TableBox(np.zeros_like(high), high, groups)
+    numbers = 0 if trades else 1
+    bounds = Bounds(
+        low=np.zeros(numbers),
+        high=np.full(numbers, HIGH),
+        columns=("observation_0",)[:numbers],
     )
-    bounds = Bounds(low=np.zeros(1), high=np.array([HIGH]), columns=("observation_0",))
     columns = step_columns(
         space,
         Discrete(1),
@@ -81,6 +88,14 @@ def days(seed: int = 0) -> NDArray[np.float64]:
     gaps = np.where(often, source.uniform(1, 3, often.shape), source.uniform(7, 9, often.shape))
     gaps[:, 0] = source.uniform(0, 5, PEOPLE)
     return np.cumsum(gaps, axis=1).reshape(-1, 1)
+
+
+def trades(seed: int = 0, count: int = 3) -> NDArray[np.float64]:
+    """Return visits of people who are of their own trade in seven of ten, else of any."""
+    source = np.random.default_rng(seed)
+    own = np.repeat(source.integers(0, count, PEOPLE), VISITS)
+    found = np.where(source.random(len(own)) < 0.55, own, source.integers(0, count, len(own)))
+    return np.eye(count)[found]
 
 
 def kept(observations: NDArray[Any], lag: int) -> float:
@@ -213,13 +228,43 @@ def test_who_comes_often_goes_on_to() -> None:
     assert short[1] < 0.75
 
 
-@pytest.mark.parametrize("kind", ["steady", "gaps", "rising"])
+def test_the_usual_category_is_the_one_of_most_rows_and_late_ones_weigh_more() -> None:
+    codes = np.array([2, 1, 1, 2, 0, 5, 0, -1, 1, 1])
+    times = np.array([0, 1, 2, 3, 0, 1, 2, 0, 1, 2])
+    found = usual_so_far(codes, times, 3)
+    assert (found // 2).tolist() == [2, 1, 1, 2, 0, -1, 0, -1, 1, 1]
+    assert (found[found >= 0] % 2).tolist() == [0, 0, 0, 0, 0, 1, 0, 1], "two alike are sure"
+    assert usual_so_far(np.empty(0, np.int64), np.empty(0, np.int64), 3).tolist() == []
+    many = np.random.default_rng(0).integers(0, 4, (40_000, 3))
+    whole = usual_so_far(many.ravel(), np.tile(np.arange(3), len(many)), 4).reshape(-1, 3)
+    for part in (slice(0, 3), slice(16_382, 16_386), slice(39_997, None)):
+        rows = usual_so_far(many[part].ravel(), np.tile(np.arange(3), len(many[part])), 4)
+        assert (whole[part].ravel() == rows).all(), "trajectories are told apart"
+    assert (whole[:, 0] == 2 * many[:, 0]).all()
+    twice = many[:, 0] == many[:, 2]
+    assert (whole[twice, 2] // 2 == many[twice, 0]).all()
+
+
+def test_the_trade_that_somebody_has_is_kept() -> None:
+    rows, same = trades(), list[float]()
+    for found in (
+        rows,
+        *(_each(drawn(table(trades=3, memory=memory), rows)) for memory in (True, False)),
+    ):
+        codes = found.argmax(axis=1).reshape(-1, VISITS)
+        same.append(float((codes[:, 0] == codes[:, 6]).mean()))
+    assert same[1] == pytest.approx(same[0], abs=0.08)
+    assert same[2] < same[0] - 0.12
+
+
+@pytest.mark.parametrize("kind", ["steady", "gaps", "rising", "trades"])
 def test_levels_of_drawn_trajectories_are_those_of_their_rows(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a walk looks up is what a count of the released rows would have."""
     gaps, rising = kind == "gaps", kind == "rising"
-    columns, seen = table(gaps=gaps, rising=rising), list[NDArray[np.int32]]()
+    columns = table(gaps=gaps, rising=rising, trades=3 * (kind == "trades"))
+    seen = list[NDArray[np.int32]]()
     (place,) = columns.of("memory")
     right = Memory.see
 
@@ -227,7 +272,7 @@ def test_levels_of_drawn_trajectories_are_those_of_their_rows(
         right(memory, numbers, bins)
         seen.append(bins[:, place].copy())
 
-    rows = days() if rising else scores(gaps=gaps)
+    rows = {"rising": days, "trades": trades}.get(kind, lambda: scores(gaps=gaps))()
     found = believed(columns, steps(visits(rows, VISITS), VISITS), [], each=VISITS)
     rollout = Rollout(found.model(), VISITS)
     rollout.draw(10, np.random.default_rng(1))

@@ -128,11 +128,11 @@ def test_no_row_of_a_release_has_a_number_and_a_gap(
         assert first[0] in ("next_observation_1", "change_observation_1")
 
 
-def test_levels_are_of_numbers_that_change(world: World, tmp_path: Path) -> None:
-    for name in ("born", "married", "wage", "income: missing"):
-        with pytest.raises(ConfigError, match=f"model.memory names {name}, which is no number"):
+def test_levels_are_of_what_changes(world: World, tmp_path: Path) -> None:
+    for name in ("born", "wage", "income: missing"):
+        with pytest.raises(ConfigError, match=f"model.memory names {name}, which is no column"):
             plan_run(config(tmp_path, memory=[name]), world.store)
-    with pytest.raises(ConfigError, match=r"such numbers are: income$"):
+    with pytest.raises(ConfigError, match=r"such columns are: income, married$"):
         plan_run(config(tmp_path, memory=["wage"]), world.store)
     many = config(tmp_path, tables=1, together=[["born", "income"]], memory=["income"])
     with pytest.raises(
@@ -144,7 +144,7 @@ def test_levels_are_of_numbers_that_change(world: World, tmp_path: Path) -> None
 def test_a_plan_pays_for_levels_whether_the_table_is_here_or_not(
     world: World, tmp_path: Path
 ) -> None:
-    """Where nobody knows its names, any number stands for one that has a level."""
+    """Where nobody knows its names, any column stands for one that has a level."""
     columns = [
         TrajectoryMarginalsMethod(config(tmp_path, memory=memory)).columns(world.context(), None)
         for memory in ([], ["income"])
@@ -154,7 +154,7 @@ def test_a_plan_pays_for_levels_whether_the_table_is_here_or_not(
     facts = plan_run(elsewhere, DatasetStore(tmp_path / "none")).facts()
     assert "1 for levels so far" in str(facts)
     too_many = config(tmp_path, sensitive="not/here-v0", memory=["a", "b", "c"])
-    with pytest.raises(ConfigError, match=r"such numbers are: observation_0, observation_1"):
+    with pytest.raises(ConfigError, match=r"such columns are: observation_0, observation_1"):
         plan_run(too_many, DatasetStore(tmp_path / "none"))
 
 

@@ -64,7 +64,7 @@ observation: {low: [0, 10, -4], high: [30, 110, 4], step: [1, 1, 0]}
 action: {low: [0], high: [5], step: [1]}
 reward: {low: 0, high: 1, step: 1}
 """
-MEMORY = ["hdl", "pulse"]
+MEMORY = ["hdl", "pulse", "ill", "day"]
 State = tuple[float, float, float, float, float]
 Stay = tuple[Sequence[State], bool, tuple[float, float], float]
 """States, the last of them reached by the last row; whether it terminates; dose and gain."""
@@ -219,7 +219,7 @@ class Clinic(World):
             "data": data | ({"public": [PUBLIC]} if self.public else {}),
             "privacy": {"epsilon": 20.0, "delta": 1e-4},
             "model": model | changes.pop("model", {}),
-            "training": {"steps": 1, "tables": 4, "sampling": {"max_length": LONGEST}},
+            "training": {"steps": 1, "tables": 6, "sampling": {"max_length": LONGEST}},
             "output": {"dataset": "clinic/private-v0", "size": 8},
             "runtime": {"workers": 2, "executor": "local"},
         }
@@ -293,7 +293,7 @@ def test_nobody_moves_a_count_of_gaps_and_levels_by_more_than_a_unit(
             caplog.clear()
             found[name] = counts_of(place, columns, cap=cap)
             assert not caplog.records, name
-    assert len(columns.of("memory")) == 2
+    assert len(columns.of("memory")) == 4
     unit = integer_sensitivity(Relation.REPLACE_WITH_NULL)
     assert unit == UNIT_WEIGHT
     most = 0.0
