@@ -65,9 +65,8 @@ def pair_weight(one: Column, other: Column) -> int:
             return 4 if one.rises or other.rises else 1
         return 4 if "end" in parts else 2
     if "memory" in parts:
-        own = one.place == other.place and parts != {"memory", "action"}
         if "next_observation" in parts or "observation" in parts:
-            return 4 if own else 1
+            return 4 if one.place == other.place else 1
         return 2 if "end" in parts or "action" in parts else 1
     if "next_observation" in parts:
         if parts == {"observation", "next_observation"}:
