@@ -102,5 +102,6 @@ def _names(column: Column, info: DatasetInfo) -> list[str]:
     if column.part not in before:
         return []
     part = "action" if column.part == "action" else "observation"
-    own = part_names(info, part)[column.place : column.place + 1 + column.gaps]
+    missing = column.place in getattr(info.gaps, part)
+    own = part_names(info, part)[column.place : column.place + 1 + missing]
     return [f"{before[column.part]}{name}" for name in own]

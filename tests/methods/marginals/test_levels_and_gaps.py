@@ -178,3 +178,23 @@ def test_a_number_and_its_gaps_are_asked_for_by_either_name(world: World, tmp_pa
     asked = names_asked(config(tmp_path, together=[["born", "income"]], memory=["income"] * 2))
     assert asked == [("level income", "next income"), ("born", "income")]
     assert _missed([made], asked, info) == ["born, income"]
+
+
+def test_the_level_of_changes_takes_no_name_of_the_column_beside(
+    world: World, tmp_path: Path
+) -> None:
+    """A first row has none, and yet no indicator says so."""
+    schema = {**SCHEMA, "columns": {**SCHEMA["columns"], "observation": ["year", "married"]}}
+    schema |= {"kinds": {"married": {"type": "flag"}}}
+    schema |= {"spaces": {"observation": {"type": "box", "low": [0], "high": [9]}}}
+    from_table(panel(), schema, dataset="panel/years-v0", store=world.store)
+    method = TrajectoryMarginalsMethod(
+        config(tmp_path, sensitive="panel/years-v0", memory=["year", "married"])
+    )
+    (tmp_path / "bounds.yaml").write_text("observation: {low: [0], high: [9]}\n")
+    columns = method.columns(world.context(), None)
+    year, married = columns.of("memory")
+    assert columns[year].difference
+    info = world.store.info("panel/years-v0")
+    (asked,) = cliques_asked(columns, info, [["level married", "married"]])
+    assert asked == (1, married)
