@@ -10,13 +10,27 @@ from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.evaluation.report import Metric, Section
 from distributed_privrl.marginals.asked import NEXT
 from distributed_privrl.marginals.stage import CHECKPOINT, STAGE
-from distributed_privrl.marginals.together import CountedTogether, from_tensors
+from distributed_privrl.marginals.together import (
+    CorrelatedColumns,
+    CountedTogether,
+    correlated_from_tensors,
+    from_tensors,
+)
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.metrics import Answer, settled_answer
 from distributed_privrl.privacy.units import unit_in_words
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 
 TITLE = "What was counted together"
+CORRELATED = "How columns go together"
+_CORRELATED = (
+    "Of every two columns of a row the method measured, with noise, how they go together, and drew"
+    " rows that have it. 1: both are above their middle, or below, in the same rows; -1: in"
+    " opposite ones; 0: neither tells of the other. Of a category it is the share of its most"
+    " frequent values, of what may be missing whether it is. Ask the released rows the same; what"
+    " one number does not tell, such as curves and tails, is kept only where more was counted."
+)
+_STANDS_OUT, _MOST_SHOWN = 3.0, 40
 _EXPLANATION = (
     "The method counted each column by itself, and then the columns of each line below together,"
     " with noise. A relation between two columns of one line is kept as far as noise and parts let"
@@ -80,12 +94,12 @@ def counted_sections(
 
     Privacy:
         Post-processing of what the stage of marginals released, its choices among it, and of its
-        plan: names of columns, numbers of parts, steps and deviations of noise. How many steps
-        were lost follows from when the run was ended, as the ledger has it, and from no row.
-        Neither scores nor exact counts are in a checkpoint; no event.
+        plan: names of columns, numbers of parts, steps, correlations and deviations of noise. How
+        many steps were lost follows from when the run was ended, as the ledger has it, and from no
+        row. Neither scores nor exact counts are in a checkpoint; no event.
     """
-    found, lost = _released(folder, ledger, run_id)
-    if found is None or not (found.value or lost):
+    found, related, lost = _released(folder, ledger, run_id)
+    if found is None or related is None or not (found.value or lost):
         return []
     count = Metric(
         name="joint counts",
@@ -110,7 +124,46 @@ def counted_sections(
     crashed = Metric(name="steps lost", value=found.map(lambda _: lost), explanation=_LOST)
     metrics = [count, *[crashed] * bool(lost), *[missed] * bool(asked), *lines]
     explanation = _EXPLANATION + of_trajectories(found.value, info)
-    return [Section(title=TITLE, explanation=explanation, metrics=metrics)]
+    sections = [Section(title=TITLE, explanation=explanation, metrics=metrics)]
+    return [*sections, *_correlated(related, info)]
+
+
+def _correlated(related: Answer[Sequence[CorrelatedColumns]], info: DatasetInfo) -> list[Section]:
+    """Return what was measured of every two columns; nothing where that was not asked for."""
+    if not related.value:
+        return []
+    count = Metric(
+        name="pairs of columns",
+        value=related.map(len),
+        explanation="of which the strongest are shown, as far as they stand out from noise.",
+    )
+    shown = [
+        place
+        for place, one in enumerate(related.value)
+        if abs(one.value) > _STANDS_OUT * one.deviation
+    ][:_MOST_SHOWN]
+    lines = [
+        Metric(
+            name=f"pair {place + 1}",
+            value=related.then(lambda told, place=place: told[place]).map(
+                lambda one: correlation_in_words(one, info)
+            ),
+        )
+        for place in shown
+    ]
+    return [Section(title=CORRELATED, explanation=_CORRELATED, metrics=[count, *lines])]
+
+
+def correlation_in_words(one: CorrelatedColumns, info: DatasetInfo) -> str:
+    """Return how two columns go together in the words of whoever owns the table.
+
+    Args:
+        one: what was released.
+        info: of the release.
+    """
+    names = " and ".join(column_in_words(name, info) for name in one.columns)
+    value = one.value if one.signed else abs(one.value)
+    return f"{names}: {value:.2f}, give or take {2 * one.deviation:.2g}"
 
 
 def of_trajectories(made: Sequence[CountedTogether], info: DatasetInfo) -> str:
@@ -156,14 +209,16 @@ def _as_asked(name: str, info: DatasetInfo) -> str:
 
 def _released(
     folder: Path, ledger: Ledger, run_id: str
-) -> tuple[Answer[Sequence[CountedTogether]] | None, int]:
+) -> tuple[
+    Answer[Sequence[CountedTogether]] | None, Answer[Sequence[CorrelatedColumns]] | None, int
+]:
     """Return the joint counts of the run's checkpoint, under the entry that paid; None: none.
 
-    With them comes how many steps were paid for and lost.
+    With them come how columns go together, and how many steps were paid for and lost.
     """
     path = folder / CHECKPOINT
     if not path.exists():
-        return None, 0
+        return None, None, 0
     for name in (run_id, f"{run_id}/{STAGE}"):
         entry = ledger.reserved(name)
         if entry is None or entry.status != "settled":
@@ -173,8 +228,10 @@ def _released(
         except PrivRLError:
             continue
         found: Sequence[CountedTogether] = from_tensors(tensors) or []
-        return settled_answer(entry, found), entry.reserved_rounds - entry.committed_rounds
-    return None, 0
+        related: Sequence[CorrelatedColumns] = correlated_from_tensors(tensors)
+        lost = entry.reserved_rounds - entry.committed_rounds
+        return settled_answer(entry, found), settled_answer(entry, related), lost
+    return None, None, 0
 
 
 def in_words(one: CountedTogether, info: DatasetInfo) -> str:

@@ -27,6 +27,8 @@ _ENDS = {"terminated", "terminal", "done", "died", "dead", "death", "deceased", 
 _REWARD_KINDS: tuple[ColumnKind, ...] = ("number", "whole number", "flag", "date")
 _LABELLED: tuple[ColumnKind, ...] = ("category", "flag")
 _NONE = "none"
+_MOST_CORRELATED = 40
+"""Columns of whose pairs not too many are measured; see `correlations.MOST_PAIRS`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -445,9 +447,9 @@ def _config(draft: Draft, bounds: Path) -> list[str]:
         if draft.trajectory is not None and draft.trajectory == draft.unit:
             lines.append("  trajectories_per_unit: 1  # all rows of one of them are one trajectory")
         lines += _levels(draft)
+    lines += ["training:", *_correlated(draft)]
     if draft.trajectory is not None:
         lines += [
-            "training:",
             "  sampling:",
             "    max_length:  # steps of a synthetic trajectory at most",
         ]
@@ -476,17 +478,23 @@ def _levels(draft: Draft) -> list[str]:
     ]
 
 
+def _correlated(draft: Draft) -> list[str]:
+    """Return that it is measured how every two columns go together."""
+    share = "0.15" if len(draft.with_values) <= _MOST_CORRELATED else "0"
+    return [
+        f"  correlations_share: {share}  # of the budget; it measures how every two columns of a",
+        "  # row go together, by one number a pair, so that weak relations are kept, too",
+    ]
+
+
 def _asked(draft: Draft) -> list[str]:
     """Return how columns are named that are to be counted together, for the owner to fill in."""
-    named = "together: [[A, B]]"
-    if draft.trajectory is not None:
-        return [
-            "  # If the release is for some relations, name their columns, and they are counted:",
-            f"  # {named}  # next A is what A becomes, end whether a row is the last",
-        ]
+    others = "" if draft.trajectory is None else "  # next A is what A becomes, end whether"
+    more = [] if draft.trajectory is None else ["  # a row is the last"]
     return [
-        "# If the release is for some relations, name their columns, and they are counted:",
-        f"# training: {{{named}}}",
+        "  # If the release is for some relations, name their columns, and they are counted:",
+        f"  # together: [[A, B]]{others}",
+        *more,
     ]
 
 

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from pydantic import Field
 
 from distributed_privrl.core.config import PositiveInt, PrivacyConfig, Probability, StrictModel
 from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.marginals.correlations import MOST_PAIRS, correlation_sensitivity
 from distributed_privrl.marginals.tables import Clique
 from distributed_privrl.marginals.verdict import pairs_in_words, pairs_of, verdict_of
 from distributed_privrl.marginals.workload import LARGEST_WEIGHT
@@ -60,6 +61,14 @@ class SelectionConfig(StrictModel):
         description="part of the budget that chooses joint counts (default: .1, up to .2 the fewer"
         " units and the less epsilon there are)",
     )
+    correlations_share: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="part of the budget that measures how every two columns of a row (observation,"
+        " action, reward) go together, by one number a pair; 0: none. With .15 weak relations are"
+        " kept, too, that no joint count is spent on",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +77,8 @@ class StepRelease:
 
     Args:
         columns: of all single columns together; None: the step releases something else.
-        vector: of one vector of integers: scores of pairs, or joint counts that nobody chose.
+        vector: of one vector of integers: scores of pairs, their correlations, or joint counts that
+            nobody chose.
         choices: of joint counts; None: it chooses none.
         tables: of each joint count that was chosen.
         count: joint counts that it measures, as far as they are known before.
@@ -109,6 +119,7 @@ class MarginalsPlan(ReleasePlan):
         counts: joint counts that each step after the first one measures.
         cliques: joint counts that are measured whatever was released; empty: what was released
             decides.
+        correlated: pairs of questions whose correlations the second step measures; 0: it does not.
 
     Raises:
         UnsafeError: the schedule charges something else than what is drawn.
@@ -117,6 +128,7 @@ class MarginalsPlan(ReleasePlan):
     releases: tuple[StepRelease, ...] = ()
     counts: tuple[int, ...] = ()
     cliques: tuple[Clique, ...] = ()
+    correlated: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -194,12 +206,13 @@ def marginals_plan(
     histograms: int,
     sizes: Sequence[int] = (),
     rows_per_unit: int = 1,
+    pairs: int = 0,
     epsilon: float | None,
     delta: float,
     assumed: bool = False,
     spent: float = 0.0,
 ) -> MarginalsPlan:
-    """Return the plan: a step that counts all columns, and steps that choose joint counts.
+    """Return the plan: all columns, then correlations if asked for, then choices of joint counts.
 
     Args:
         privacy: relation and accountant.
@@ -211,6 +224,7 @@ def marginals_plan(
         histograms: of single columns, that a row has one entry in each of.
         sizes: cells or categories of each column, as far as is known.
         rows_per_unit: rows that a unit must have to weigh one.
+        pairs: of questions to the columns of a row; see `correlations.most_pairs`.
         epsilon: of the stage; None: without privacy.
         delta: of the stage.
         assumed: the dataset may have other columns, as far as is known.
@@ -222,17 +236,27 @@ def marginals_plan(
     """
     about_epsilon = epsilon if epsilon else 10.0
     choices = share_of_choices(config, units=units.value, epsilon=about_epsilon)
-    if config.columns_share + choices >= 1:
+    correlating = config.correlations_share
+    if config.columns_share + choices + correlating >= 1:
+        named = f", correlations_share={correlating:g}" if correlating else ""
         raise ConfigError(
-            f"columns_share={config.columns_share:g} and choices_share={choices:g}"
+            f"columns_share={config.columns_share:g}{named} and choices_share={choices:g}"
             " leave nothing for joint counts: lower them"
         )
+    correlated = pairs if correlating else 0
+    if correlated > MOST_PAIRS:
+        raise ConfigError(
+            f"correlations_share={correlating:g} measures {correlated} pairs, and"
+            f" {MOST_PAIRS} are the most that noise leaves anything of: leave out columns that"
+            " nobody needs, or set it to 0"
+        )
     total = tables_in_all(config, columns=columns, units=units.value, epsilon=about_epsilon)
-    counts = _split(total, config.steps)
-    about = {
+    counts = ((0,) if correlated else ()) + _split(total, config.steps)
+    about: dict[str, float] = {
         "columns_assumed" if assumed else "columns": columns,
         "joint_counts": total,
         "pairs_of_columns": pairs_of(columns),
+        **({"correlated_pairs": correlated} if correlated else {}),
     }
     effort = Effort(joint_counts=total * (1 + pairs_of(columns) / _PAIRS))
     of_what = f"for an assumed table of {columns} columns" if assumed else f"of {columns} columns"
@@ -246,6 +270,7 @@ def marginals_plan(
             steps=steps,
             spare=0,
             counts=counts,
+            correlated=correlated,
             details=about,
             effort=effort,
         )
@@ -254,11 +279,15 @@ def marginals_plan(
     budget = PrivacyBudget(epsilon=epsilon, delta=delta, unit=unit, relation=relation)
 
     def releases(factor: float) -> tuple[StepRelease, ...]:
-        shares = config.columns_share, choices
-        return _releases(shares, counts, relation, histograms, factor)
+        shares = _Shares(config.columns_share, choices, correlating if correlated else 0.0)
+        return _releases(shares, counts, relation, histograms, correlated, factor)
 
     drawn = calibrated(releases, budget, privacy.accountant)
-    noise = _noise_facts(drawn)
+    noise, spread, pairwise = _noise_facts(drawn), 0.0, ""
+    if correlated:
+        spread = in_units(drawn[1].gaussian.standard_deviation) / units.value
+        about["correlation_noise"] = round(spread, 4)
+        pairwise = f" and {correlated} correlations"
     return MarginalsPlan(
         units=units,
         budget=budget,
@@ -269,6 +298,7 @@ def marginals_plan(
         schedule=schedule_of(drawn),
         releases=drawn,
         counts=counts,
+        correlated=correlated,
         details={**about, **noise},
         effort=effort,
         verdict=verdict_of(
@@ -276,10 +306,10 @@ def marginals_plan(
             sizes,
             rows_per_unit=rows_per_unit,
             fewer=f"{config.TABLES_KEY}: {total // 2}" if total > 1 else "",
-            counted=pairs_in_words(columns, total),
+            counted=pairs_in_words(columns, total, correlated=correlated, deviation=spread),
             **noise,
         ),
-        noise=f"Gaussian integers, {total} joint counts {of_what}",
+        noise=f"Gaussian integers, {total} joint counts{pairwise} {of_what}",
     )
 
 
@@ -299,11 +329,25 @@ def _split(total: int, steps: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
+class _Shares(NamedTuple):
+    """Parts of the budget; the rest is that of joint counts."""
+
+    columns: float
+    choices: float
+    correlations: float
+
+    @property
+    def tables(self) -> float:
+        """Of joint counts."""
+        return 1 - sum(self)
+
+
 def _releases(
-    shares: tuple[float, float],
+    shares: _Shares,
     counts: tuple[int, ...],
     relation: Relation,
     histograms: int,
+    correlated: int,
     factor: float,
 ) -> tuple[StepRelease, ...]:
     """Return each step's releases at a factor of the noise.
@@ -312,17 +356,22 @@ def _releases(
     counts as e^2 / 4 of 1 / z^2, as zero-concentrated differential privacy has it.
     """
     total, sensitivity = sum(counts), integer_sensitivity(relation)
-    columns, choosing = shares
-    steps = [column_release(relation, histograms=histograms, share=columns, factor=factor)]
-    for count in counts:
+    steps = [column_release(relation, histograms=histograms, share=shares.columns, factor=factor)]
+    if correlated:
+        vector = IntegerGaussianRelease(
+            sensitivity=correlation_sensitivity(relation, correlated),
+            noise_multiplier=factor / math.sqrt(shares.correlations),
+        )
+        steps.append(StepRelease(vector=vector))
+    for count in counts[bool(correlated) :]:
         choices = ExponentialSelection(
             span=score_span(relation),
-            epsilon=2 * math.sqrt(choosing / total) / factor,
+            epsilon=2 * math.sqrt(shares.choices / total) / factor,
             count=count,
         )
         tables = IntegerGaussianRelease(
             sensitivity=sensitivity,
-            noise_multiplier=factor * math.sqrt(total / (1 - columns - choosing)),
+            noise_multiplier=factor * math.sqrt(total / shares.tables),
             count=count,
         )
         steps.append(StepRelease(choices=choices, tables=tables, count=count))

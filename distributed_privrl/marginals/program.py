@@ -9,23 +9,37 @@ Reference: McKenna, Mullins, Sheldon and Miklau 2022 (AIM), algorithm 2.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.core.progress import Progress, silent
+from distributed_privrl.marginals.correlations import (
+    Correlations,
+    Question,
+    questions_of,
+    released_correlations,
+)
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.plan import StepRelease
 from distributed_privrl.marginals.scores import score
-from distributed_privrl.marginals.table_program import DEVIATION, EXACT, TableProgram
+from distributed_privrl.marginals.table_program import DEVIATION, EXACT, ProgramSpec, TableProgram
 from distributed_privrl.marginals.tables import Clique, JointCount, ReleasedTable, blocks
+from distributed_privrl.marginals.together import (
+    CorrelatedColumns,
+    correlated_columns,
+    correlated_from_tensors,
+    correlated_to_tensors,
+)
 from distributed_privrl.marginals.workload import in_turn
 from distributed_privrl.privacy.noise import NoiseSource
 
-_TABLE, _CLEANED = "table", "cleaned"
+_TABLE, _CLEANED, _CORRELATIONS = "table", "cleaned", "correlations"
 _HIDDEN = 1.5
 """A cell that counts fewer deviations than this is lost in its noise."""
 
@@ -46,6 +60,11 @@ class MarginalsProgram(TableProgram[TableModel]):
         spec: public facts.
     """
 
+    def __init__(self, spec: ProgramSpec[TableModel]) -> None:
+        super().__init__(spec)
+        self._correlations: tuple[NDArray[np.int64], float] | None = None
+        self._related: list[CorrelatedColumns] = []
+
     @property
     def joint_deviation(self) -> float:
         """The deviation of a joint count's noise, of the least noisy step."""
@@ -60,6 +79,11 @@ class MarginalsProgram(TableProgram[TableModel]):
             tensors[name] = torch.from_numpy(table.noisy.copy())
             tensors[f"{_CLEANED}.{place}"] = torch.from_numpy(table.cleaned.copy())
             tensors[f"{DEVIATION}.{place}"] = torch.tensor(table.deviation, dtype=torch.float64)
+        if self._correlations is not None:
+            sums, deviation = self._correlations
+            tensors[_CORRELATIONS] = torch.from_numpy(sums.copy())
+            tensors[f"{_CORRELATIONS}.{DEVIATION}"] = torch.tensor(deviation, dtype=torch.float64)
+            tensors |= correlated_to_tensors(self._related)
         return tensors
 
     def restore(self, tensors: Mapping[str, Tensor], steps_done: int) -> None:
@@ -78,12 +102,25 @@ class MarginalsProgram(TableProgram[TableModel]):
                     tensors[f"{_CLEANED}.{place}"].numpy().copy(),
                 )
         self._belief.tables = [found[place] for place in sorted(found)]
+        if _CORRELATIONS in tensors:
+            deviation = float(tensors[f"{_CORRELATIONS}.{DEVIATION}"])
+            self._correlations = tensors[_CORRELATIONS].numpy().copy(), deviation
+            self._related = correlated_from_tensors(tensors)
 
     def model(self, progress: Progress = silent) -> TableModel:
         """Return the model that rows are drawn from; see `TableProgram.model`."""
         self.check_released()
         super()._know(progress)
-        return self._belief.model(progress)
+        model = self._belief.model(progress)
+        if self._correlations is None:
+            return model
+        return replace(model, correlations=self._found(*self._correlations))
+
+    def _found(self, sums: NDArray[np.int64], deviation: float) -> Correlations:
+        bins = self._belief.bins
+        return released_correlations(
+            self._questions, sums, deviation, bins.shapes, total=bins.total
+        )
 
     def _know(self, progress: Progress = silent) -> None:
         """Estimate the model of all that was released, if that was not done yet."""
@@ -99,7 +136,41 @@ class MarginalsProgram(TableProgram[TableModel]):
         place: int,
         tag: int,
     ) -> None:
-        self._choose(workers, noise, release, place, tag=tag)
+        if self._spec.plan.correlated and place == 1:
+            self._correlate(workers, noise, release, tag=tag)
+        else:
+            self._choose(workers, noise, release, place, tag=tag)
+
+    @property
+    def _questions(self) -> tuple[Question, ...]:
+        bins = self._belief.bins
+        return questions_of(bins.columns, bins.shapes)
+
+    def _correlate(
+        self,
+        workers: WorkerGroup,
+        noise: NoiseSource | None,
+        release: StepRelease | None,
+        *,
+        tag: int,
+    ) -> None:
+        """Measure how every two columns of a row go together.
+
+        Privacy: sensitivity: `correlation_sensitivity` of the pairs, at most of those that the plan
+        pays for; event: ``discrete_gaussian``.
+        """
+        questions = self._questions
+        bins = [shape.bins for shape in self._belief.bins.shapes]
+        answers = workers.call("correlations", {"bins": bins, "questions": questions})
+        sums = np.asarray(np.sum(answers, axis=0, dtype=np.int64))
+        if release is not None and len(sums) > self._spec.plan.correlated:
+            raise UnsafeError(
+                f"the plan pays for {self._spec.plan.correlated} pairs, and {len(sums)} would be"
+                " measured: the columns are not those that it was drawn up for"
+            )
+        self._correlations = self._released(sums, noise, release, tag=tag)
+        columns = self._belief.bins.columns
+        self._related = correlated_columns(columns, self._found(*self._correlations))
 
     def _choose(
         self,

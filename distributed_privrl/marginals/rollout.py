@@ -25,6 +25,7 @@ from distributed_privrl.marginals.laterals import Laterals, given_all, laterals_
 from distributed_privrl.marginals.memory import Memory, remembered
 from distributed_privrl.marginals.shapes import falling
 from distributed_privrl.marginals.steps import length_starts, time_starts
+from distributed_privrl.marginals.tilting import Tilt, block_sizes, fitted_tilt
 
 _LEAST = 1e-6
 _ROUNDING = 1e-9
@@ -36,6 +37,10 @@ _MOST_CELLS = 1_000_000
 """Of the tables by which actions are drawn before all else; 8 bytes each."""
 _PILOTS, _PILOT = 4, 500
 """Times that trajectories are drawn to see how often actions are taken, and how many each time."""
+_TRIALS, _TRIAL, _ROWS_ON_TRIAL = 10, 2_000, 400_000
+"""Times that trajectories are drawn to find how others are chosen, how many, and rows at most."""
+_BLOCK = 16_384
+"""Trajectories that some are chosen from at once."""
 
 
 def known_before(columns: TableColumns) -> tuple[int, ...]:
@@ -91,9 +96,70 @@ class Rollout:
             random: public.
             told: how many of the longest ones' steps are drawn.
         """
-        balance = self._balance
+        balance, tilt = self._balance, self._tilt
         self.drift.begin(count)
-        return self._walk(count, random, *balance, told)
+        if tilt is None:
+            return self._walk(count, random, *balance, self._drifts, told)
+        blocks = block_sizes(count, max(_BLOCK // tilt.times, 1))
+        parts = [self._chosen(tilt, one, random, told) for one in blocks]
+        return replace(Trajectories.concatenate(parts), unit_ids=np.arange(count, dtype=np.uint64))
+
+    def _drifts(self, _: NDArray[np.int64], bins: NDArray[np.int32]) -> None:
+        self.drift.see(bins)
+
+    def _chosen(
+        self,
+        tilt: Tilt,
+        count: int,
+        random: np.random.Generator,
+        told: Callable[[int], None],
+    ) -> Trajectories:
+        """Return trajectories in which columns go together as released correlations say."""
+        steps: list[tuple[NDArray[np.int64], NDArray[np.int32]]] = []
+
+        def see(places: NDArray[np.int64], bins: NDArray[np.int32]) -> None:
+            steps.append((places, bins.copy()))
+
+        drawn = self._walk(tilt.times * count, random, *self._balance, see, told)
+        taken = tilt.chosen(self._traits(len(drawn), steps), count, random)
+        kept = np.isin(np.arange(len(drawn)), taken)
+        for places, bins in steps:
+            self.drift.see(bins[kept[places]])
+        return drawn.select(taken)
+
+    def _traits(
+        self, count: int, steps: Sequence[tuple[NDArray[np.int64], NDArray[np.int32]]]
+    ) -> NDArray[np.float32]:
+        """Return the traits of trajectories ``(N, size)`` from the bins of their steps."""
+        traits = self.model.traits
+        assert traits is not None
+        found = np.zeros((count, traits.size), np.float32)
+        for places, bins in steps:
+            found[places] += traits.of(bins)
+        return found
+
+    @cached_property
+    def _tilt(self) -> Tilt | None:
+        """How trajectories are chosen; None: they are taken as they come."""
+        traits = self.model.traits
+        if traits is None:
+            return None
+        random, rows = np.random.default_rng(_PILOTS), 0
+        found: list[NDArray[np.float32]] = []
+        while len(found) < _TRIALS and rows < _ROWS_ON_TRIAL:
+            steps: list[tuple[NDArray[np.int64], NDArray[np.int32]]] = []
+
+            def see(
+                places: NDArray[np.int64],
+                bins: NDArray[np.int32],
+                steps: list[tuple[NDArray[np.int64], NDArray[np.int32]]] = steps,
+            ) -> None:
+                steps.append((places, bins.copy()))
+
+            self._walk(_TRIAL, random, *self._balance, see)
+            found.append(self._traits(_TRIAL, steps))
+            rows += sum(len(places) for places, _ in steps)
+        return fitted_tilt(traits, np.concatenate(found))
 
     def _walk(
         self,
@@ -101,11 +167,19 @@ class Rollout:
         random: np.random.Generator,
         odds: Odds,
         firsts: FirstStates,
+        see: Callable[[NDArray[np.int64], NDArray[np.int32]], None],
         told: Callable[[int], None] = lambda _: None,
-        *,
-        on_trial: bool = False,
     ) -> Trajectories:
-        """Return trajectories; those on trial are noted, to correct the odds by them."""
+        """Return trajectories.
+
+        Args:
+            count: of them.
+            random: public.
+            odds: of actions.
+            firsts: chooses first states.
+            see: is shown which trajectories have a step at each time, and its bins ``(N, V)``.
+            told: how many of the longest ones' steps are drawn.
+        """
         columns = self.model.columns
         drawn: list[tuple[NDArray[np.int64], Transitions]] = []
         bins = np.zeros((count, len(self.model.field.sizes)), np.int32)
@@ -115,10 +189,7 @@ class Rollout:
         for time in range(self.longest):
             told(time)
             numbers = self._step(time, bins, scores, before, random, odds, firsts, memory)
-            if on_trial:
-                firsts.see(self._crowd.kinds(bins), places, bins)
-            else:
-                self.drift.see(bins)
+            see(places, bins)
             steps = columns.transitions(numbers)
             last = time == self.longest - 1
             truncated = (steps.truncated | last) & ~steps.terminated
@@ -356,8 +427,12 @@ class Rollout:
         untold = self._untold
         odds = Odds({place: np.ones_like(one) for place, one in usual.items()})
         firsts = FirstStates(self._crowd.shares(untold), self._crowd.kind_shares)
+
+        def see(places: NDArray[np.int64], bins: NDArray[np.int32]) -> None:
+            firsts.see(self._crowd.kinds(bins), places, bins)
+
         for turn in range(_PILOTS if usual or untold else 0):
-            self._walk(_PILOT, np.random.default_rng(turn), odds, firsts, on_trial=True)
+            self._walk(_PILOT, np.random.default_rng(turn), odds, firsts, see)
             odds.correct(usual)
             firsts.correct()
         return odds, firsts

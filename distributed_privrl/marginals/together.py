@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.correlations import Correlations
 from distributed_privrl.marginals.plan import in_units
 from distributed_privrl.marginals.tables import Clique
 
-_NAME = "together"
+_NAME, _CORRELATED = "together", "correlated"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,3 +73,61 @@ def from_tensors(tensors: Mapping[str, Tensor]) -> list[CountedTogether] | None:
         CountedTogether(**one | {"columns": tuple(one["columns"]), "parts": tuple(one["parts"])})
         for one in found
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrelatedColumns:
+    """How two columns go together, as it was released.
+
+    Args:
+        columns: names, see `column.Column`.
+        value: quadrant correlation of the two, the strongest where a column has several questions.
+        signed: whether its sign says something: of categories it does not.
+        deviation: of its noise.
+
+    Privacy: post-processing of released sums and of released counts of single columns.
+    """
+
+    columns: tuple[str, str]
+    value: float
+    signed: bool
+    deviation: float
+
+
+def correlated_columns(columns: TableColumns, found: Correlations) -> list[CorrelatedColumns]:
+    """Return how every two columns go together, the strongest first.
+
+    Args:
+        columns: of the table.
+        found: correlations that were released.
+    """
+    strongest: dict[tuple[int, int], int] = {}
+    for index, pair in enumerate(found.pairs):
+        one, other = (found.questions[i].place for i in pair)
+        before = strongest.get((one, other))
+        if before is None or abs(found.values[index]) > abs(found.values[before]):
+            strongest[one, other] = index
+    told = [
+        CorrelatedColumns(
+            columns=(columns[places[0]].name, columns[places[1]].name),
+            value=round(float(found.values[index]), 4),
+            signed=all(columns[i].cells is not None or columns[i].size == 2 for i in places),
+            deviation=round(float(found.deviations[index]), 4),
+        )
+        for places, index in strongest.items()
+    ]
+    return sorted(told, key=lambda one: -abs(one.value))
+
+
+def correlated_to_tensors(told: Iterable[CorrelatedColumns]) -> dict[str, Tensor]:
+    """Return how columns go together as a checkpoint holds it."""
+    text = json.dumps([asdict(one) for one in told]).encode()
+    return {_CORRELATED: torch.from_numpy(np.frombuffer(text, np.uint8).copy())}
+
+
+def correlated_from_tensors(tensors: Mapping[str, Tensor]) -> list[CorrelatedColumns]:
+    """Return how columns of a checkpoint go together; []: it was not measured."""
+    if _CORRELATED not in tensors:
+        return []
+    found = json.loads(tensors[_CORRELATED].numpy().tobytes())
+    return [CorrelatedColumns(**one | {"columns": tuple(one["columns"])}) for one in found]

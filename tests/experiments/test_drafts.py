@@ -57,7 +57,7 @@ def test_no_value_of_a_row_changes_a_draft() -> None:
     assert one == other
     assert set(one) == {"schema.yaml", "bounds.yaml", "config.yaml"}
     numbers = {word for text in one.values() for word in re.findall(r"\d[\d.e-]*", text)}
-    assert numbers <= {"0", "1", "0.1", "0.5", "0]", "-v0"} | set("01"), numbers
+    assert numbers <= {"0", "1", "0.1", "0.15", "0.5", "0]", "-v0"} | set("01"), numbers
 
 
 def filled(text: str, values: dict[str, Any]) -> str:
@@ -130,7 +130,8 @@ def test_rows_on_their_own_are_a_table_of_people() -> None:
     assert "next_observation: none" in files["schema.yaml"]
     assert "rows_per_unit" not in files["config.yaml"]
     assert "max_length" not in files["config.yaml"]
-    assert "\n# training: {together: [[A, B]]}\n" in files["config.yaml"]
+    assert "\ntraining:\n  correlations_share: 0.15  #" in files["config.yaml"]
+    assert "\n  # together: [[A, B]]\noutput:" in files["config.yaml"]
     unknown = draft_of(frame, Roles(trajectory="none"))
     with pytest.raises(ConfigError, match=r"data\.unit \(line 9\)"):
         parse_yaml(unknown.files(FOLDER)["config.yaml"], source="config.yaml")

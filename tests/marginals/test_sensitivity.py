@@ -225,7 +225,7 @@ def shares_of_charges(
                 if isinstance(event, DiscreteGaussianEvent):
                     (x, deviation, _), (y, *_) = next(releases)
                     assert deviation >= event.noise_multiplier * event.sensitivity
-                    kind = "joint" if step.columns is None else "columns"
+                    kind = "columns" if step.columns else "correlations" if step.vector else "joint"
                     yield kind, float(np.linalg.norm(x - y)) / event.sensitivity
                 else:
                     assert isinstance(event, BoundedRangeEvent)
@@ -248,7 +248,7 @@ def test_a_whole_run_with_parts_of_all_kinds_moves_by_what_is_charged_at_most(
     pairs = [(few, ABSENT), (few * 5, ABSENT), (many, ABSENT), (spread, ABSENT)]
     if relation is Relation.REPLACE_ONE:
         pairs = [(few, many), (few * 5, many), (many, spread), (few, FAR[2])]
-    worst = {"columns": 0.0, "joint": 0.0, "scores": 0.0}
+    worst = {"columns": 0.0, "correlations": 0.0, "joint": 0.0, "scores": 0.0}
     for pair in pairs:
         for others in (FAR, (few, many) * 600):
             one, other = (whole((unit, *others), relation) for unit in pair)
@@ -258,6 +258,7 @@ def test_a_whole_run_with_parts_of_all_kinds_moves_by_what_is_charged_at_most(
                 worst[kind] = max(worst[kind], share)
     assert max(worst.values()) <= 1, worst
     assert min(worst["columns"], worst["joint"]) > 0.99
+    assert worst["correlations"] > (0.4 if relation is Relation.REPLACE_ONE else 0.99)
     assert worst["scores"] > 0.45
 
 

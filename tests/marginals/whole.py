@@ -109,7 +109,7 @@ def wide_plan(relation: str) -> MarginalsPlan:
     """Return a plan with so much noise that parts are worth counting; nobody calibrated it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "calibrated", lambda releases, *_: releases(_FACTOR))
-        return plan_of(WIDE, relation=relation, tables=_TABLES)
+        return plan_of(WIDE, relation=relation, tables=_TABLES, correlations_share=0.1)
 
 
 def whole_run(

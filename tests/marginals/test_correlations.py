@@ -1,0 +1,253 @@
+"""Correlations of all pairs of columns: what is asked, what a unit moves, what is released."""
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
+
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.declared import Gaps
+from distributed_privrl.data.spaces import TableBox
+from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.correlations import (
+    MOST_PAIRS,
+    correlation_sensitivity,
+    most_pairs,
+    pairs_of,
+    questions_of,
+    released_correlations,
+    scores_of,
+    summed_products,
+)
+from distributed_privrl.marginals.shapes import ColumnShape
+from distributed_privrl.marginals.step_tables import step_columns
+from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
+from distributed_privrl.privacy.units import Relation
+from tests.marginals.neighbours import BAD, CAP, COLUMNS, MOST, UNITS, A, B, C, neighbours, table
+from tests.marginals.programs import Adds, Chooses, plan_of, program_of, released_columns, resumed
+from tests.marginals.rows import few_columns, group, steps_of
+
+RELATIONS = [Relation.REPLACE_WITH_NULL, Relation.ADD_OR_REMOVE, Relation.REPLACE_ONE]
+
+
+def shapes_of(columns: TableColumns, masses: dict[int, list[float]] | None = None) -> list[Any]:
+    """Return shapes whose bins are cells, of masses that are told, else all alike."""
+    found = []
+    for place, size in enumerate(columns.sizes):
+        own = np.array((masses or {}).get(place, np.ones(size)), np.float64)
+        found.append(ColumnShape(own, np.arange(size), own, 0.0, np.empty(0)))
+    return found
+
+
+def test_a_number_is_asked_for_its_upper_half_and_a_flag_for_itself() -> None:
+    columns = few_columns()
+    state, action, reward = questions_of(columns, shapes_of(columns, {0: [5, 1, 1, 3]}))
+    assert state.answers.tolist() == [-1, 1, 1, 1]
+    assert sorted(action.answers.tolist()) == [-1, 1]
+    assert reward.answers.tolist() == [-1, 1]
+    assert [one.place for one in (state, action, reward)] == [0, 1, 2]
+
+
+def wide() -> TableColumns:
+    """Return columns of a number that may be missing, a number, seven actions and a reward."""
+    bounds = Bounds(
+        low=np.zeros(3),
+        high=np.array([3.0, 9.0, 1.0]),
+        step=np.ones(3),
+        columns=("observation_0", "observation_2", "reward"),
+    )
+    return step_columns(
+        TableBox(np.zeros(3, np.float32), np.array([3, 1, 9], np.float32), ((1, 2),)),
+        Discrete(7),
+        bounds,
+        next_observation="absolute",
+        gaps=Gaps(observation=(0,)),
+    )
+
+
+def test_gaps_and_the_most_frequent_categories_are_asked_for_and_rare_ones_are_not() -> None:
+    columns = wide()
+    state, _, action, reward = range(4)
+    masses = {state: [3, 1, 1, 1, 4], action: [5, 1, 9, 0.01, 2, 1, 0], reward: [1000, 1]}
+    asked = questions_of(columns, shapes_of(columns, masses))
+    answers = [(one.place, one.answers.tolist()) for one in asked]
+    assert answers[:2] == [(0, [-1, 1, 1, 1, 0]), (0, [-1, -1, -1, -1, 1])]
+    frequent = [one for place, one in answers if place == action]
+    assert [one.index(1) for one in frequent] == [2, 0, 4]
+    assert reward not in [place for place, _ in answers]
+    assert most_pairs(columns) == 2 * (1 + 3 + 1) + (3 + 1) + 3
+    nothing = questions_of(columns, shapes_of(columns, {action: [0.0] * 7}))
+    assert action not in [one.place for one in nothing]
+
+
+def test_no_pair_is_of_one_column_with_itself_and_no_more_are_asked_than_are_paid() -> None:
+    assert pairs_of([0, 0, 1, 1]).tolist() == [[0, 2], [0, 3], [1, 2], [1, 3]]
+    assert pairs_of([]).shape == (0, 2)
+    columns = few_columns()
+    assert most_pairs(columns) == 3
+    for masses in itertools.product([0.0, 1.0, 50.0], repeat=4):
+        places = [one.place for one in questions_of(columns, shapes_of(columns, {0: [*masses]}))]
+        assert len(pairs_of(places)) <= most_pairs(columns)
+
+
+def sums(units: Any, cap: int, most: int | None, workers: int = 1) -> NDArray[np.int64]:
+    """Return the exact sums of all pairs, over all shards."""
+    data = group(table(units), COLUMNS, cap=cap, most=most, workers=workers)
+    asked = questions_of(COLUMNS, shapes_of(COLUMNS))
+    bins = [np.arange(size) for size in COLUMNS.sizes]
+    answers = data.call("correlations", {"bins": bins, "questions": asked})
+    return np.sum(answers, axis=0, dtype=np.int64)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize(("cap", "most"), [(1, None), (CAP, None), (CAP, MOST)])
+def test_a_unit_moves_correlations_by_what_is_charged_at_most_and_by_all_of_it_somewhere(
+    relation: Relation, cap: int, most: int | None
+) -> None:
+    bound = correlation_sensitivity(relation, most_pairs(COLUMNS))
+    moved = []
+    for one, other in neighbours(relation):
+        for size in range(3):
+            for others in itertools.combinations_with_replacement(UNITS, size):
+                x, y = (sums((unit, *others), cap, most) for unit in (one, other))
+                moved.append(float(np.linalg.norm(x - y)))
+    assert max(moved) <= bound
+    assert max(moved) > (0.55 if relation is Relation.REPLACE_ONE else 0.999) * bound
+
+
+def test_units_that_answer_oppositely_move_a_sum_by_twice_as_much() -> None:
+    """All three products are 1 for one unit; for the other two of them are -1."""
+    agrees, differs = (B,), ((3.0, 0, 1.0, 3.0, True),)
+    apart = np.abs(sums((agrees,), 1, None) - sums((differs,), 1, None))
+    assert apart.max() == 2 * UNIT_WEIGHT
+    assert np.linalg.norm(apart) <= correlation_sensitivity(Relation.REPLACE_ONE, 3)
+
+
+def test_sums_are_exact_whatever_the_workers_and_a_bad_row_weighs_nothing() -> None:
+    units = ((A, B, C), (B,) * 5, (C, BAD), (A,))
+    one, two, four = (sums(units, CAP, MOST, workers) for workers in (1, 2, 4))
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(one, four)
+    assert not sums(((BAD,),), 1, None).any()
+
+
+def test_released_correlations_are_those_of_the_scores_of_normal_numbers_and_flags() -> None:
+    random, count = np.random.default_rng(0), 200_000
+    bounds = Bounds(
+        low=np.array([-4.0, -4.0, 0.0]),
+        high=np.array([4.0, 4.0, 1.0]),
+        step=np.array([0.1, 0.1, 1.0]),
+        columns=("observation_0", "observation_1", "reward"),
+    )
+    columns = step_columns(Box(-4, 4, (2,)), Discrete(2), bounds, next_observation="absolute")
+    x, y, z = (0.6**0.5 * random.normal(size=count) for _ in range(3))
+    own = 0.4**0.5 * random.normal(size=count)
+    x, y, z = x + own, np.exp(y + own), z - own
+    parts = [np.argsort(np.argsort(one)) * 20 // count for one in (x, y)]
+    rows = np.stack([*parts, z > 0.8, random.random(count) < 0.3], axis=1).astype(np.int32)
+    sizes = [20, 20, 2, 2]
+    shapes = [
+        ColumnShape(
+            np.bincount(rows[:, i], minlength=size).astype(float),
+            np.arange(size),
+            np.zeros(size),
+            0.0,
+            np.empty(0),
+        )
+        for i, size in enumerate(sizes)
+    ]
+    asked = questions_of(columns, shapes)
+    exact = summed_products(rows, np.ones(count), asked, pairs_of([one.place for one in asked]))
+    found = released_correlations(asked, exact, 0.02 * count, shapes, count)
+    real = np.corrcoef(scores_of(rows, asked).T)
+    wanted = [real[i, j] for i, j in found.pairs]
+    assert wanted[0] == pytest.approx(0.4, abs=0.02)
+    assert wanted[1] == pytest.approx(-0.28, abs=0.02)
+    np.testing.assert_allclose(found.values, wanted, atol=0.015)
+    assert found.deviations[0] == pytest.approx(0.02 * math.pi / 2, rel=0.03)
+    assert found.deviations[5] == pytest.approx(0.01 / (0.21 * 0.79 * 0.84) ** 0.5, rel=0.02)
+
+
+def test_a_plan_pays_for_correlations_and_keeps_its_budget() -> None:
+    columns = few_columns()
+    without = plan_of(columns)
+    for relation in RELATIONS:
+        plan = plan_of(columns, relation=relation.value, correlations_share=0.15)
+        assert plan.correlated == 3
+        assert plan.counts[0] == 0
+        assert sum(plan.counts) == sum(without.counts)
+        first, second, *choices = plan.releases
+        assert second.vector is not None
+        assert second.vector.sensitivity == pytest.approx(
+            UNIT_WEIGHT * relation.contributions * math.sqrt(3)
+        )
+        assert first.columns is not None
+        share = (first.columns.noise_multiplier / second.vector.noise_multiplier) ** 2
+        assert share == pytest.approx(0.15 / 0.35)
+        assert plan.schedule[1] == (second.vector.event,)
+        assert all(one.choices for one in choices)
+    assert not without.correlated
+
+
+def test_shares_that_leave_nothing_and_too_many_pairs_are_refused() -> None:
+    with pytest.raises(ConfigError, match="leave nothing for joint counts"):
+        plan_of(few_columns(), correlations_share=0.6)
+    side = Box(0, 1, (80,))
+    numbers = tuple(f"observation_{i}" for i in range(80))
+    bounds = Bounds(
+        low=np.zeros(81), high=np.ones(81), step=np.ones(81), columns=(*numbers, "reward")
+    )
+    columns = step_columns(side, Discrete(2), bounds, next_observation="absolute")
+    assert most_pairs(columns) > MOST_PAIRS
+    with pytest.raises(ConfigError, match="leave out columns"):
+        plan_of(columns, correlations_share=0.1)
+
+
+def test_more_pairs_than_are_paid_for_are_refused_before_noise_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    columns = few_columns()
+    noise: Any = Adds()
+    made = program_of(columns, plan_of(columns, correlations_share=0.15), Chooses())
+    resumed(made, released_columns(columns, units=48, deviation=0.2 * UNIT_WEIGHT))
+    made.prepare(1)
+    asked = made._questions
+    monkeypatch.setattr(
+        type(made), "_questions", property(lambda _: (*asked, replace(asked[0], place=3)))
+    )
+    with pytest.raises(UnsafeError, match="the plan pays for 3 pairs, and 6"):
+        made.step(1, group(steps_of([B]), columns), noise, 1)
+    assert not noise.asked
+
+
+def test_a_resume_takes_up_correlations_and_draws_none_anew() -> None:
+    columns, noise = few_columns(), Adds(amount=7)
+    plan = plan_of(columns, correlations_share=0.15)
+    made = program_of(columns, plan, Chooses())
+    resumed(made, released_columns(columns, units=48, deviation=0.2 * UNIT_WEIGHT))
+    made.step(1, group(steps_of([A, B, C]), columns), noise, 1)  # type: ignore[arg-type]
+    kept = made.tensors()
+    assert len(noise.asked) == 1
+    again = program_of(columns, plan, Chooses())
+    again.restore(kept, 2)
+    for name, tensor in kept.items():
+        assert again.tensors()[name].equal(tensor), name
+    found = made.model().correlations
+    assert found is not None
+    other = again.model().correlations
+    assert other is not None
+    np.testing.assert_array_equal(found.values, other.values)
+
+
+def test_where_the_columns_are_lost_the_next_entry_counts_them_and_no_correlation() -> None:
+    columns, noise = few_columns(), Adds()
+    made = program_of(columns, plan_of(columns, correlations_share=0.15), Chooses())
+    made.step(1, group(steps_of([A, B, C] * 20), columns), noise, 1)  # type: ignore[arg-type]
+    assert [len(values) for values, *_ in noise.asked] == [sum(columns.counted)]
+    assert made.model().correlations is None
