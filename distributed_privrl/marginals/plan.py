@@ -70,6 +70,11 @@ class SelectionConfig(StrictModel):
         " kept, too, that no joint count is spent on",
     )
 
+    def ways(self) -> tuple[str, ...]:
+        """Return how more relations are kept, as a plan says it."""
+        key = self.TABLES_KEY.removesuffix("tables") + "correlations_share"
+        return (f"measure how every two columns go together ({key}: .15)",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepRelease:
@@ -306,7 +311,9 @@ def marginals_plan(
             sizes,
             rows_per_unit=rows_per_unit,
             fewer=f"{config.TABLES_KEY}: {total // 2}" if total > 1 else "",
-            counted=pairs_in_words(columns, total, correlated=correlated, deviation=spread),
+            counted=pairs_in_words(
+                columns, total, ways=config.ways(), correlated=correlated, deviation=spread
+            ),
             **noise,
         ),
         noise=f"Gaussian integers, {total} joint counts{pairwise} {of_what}",

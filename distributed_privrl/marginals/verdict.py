@@ -34,13 +34,19 @@ def pairs_of(columns: int) -> int:
 
 
 def pairs_in_words(
-    columns: int, joint_counts: int, *, correlated: int = 0, deviation: float = 0.0
+    columns: int,
+    joint_counts: int,
+    *,
+    ways: Sequence[str] = (),
+    correlated: int = 0,
+    deviation: float = 0.0,
 ) -> str:
     """Return how many of the pairs of columns are counted; empty where all of them may be.
 
     Args:
         columns: of the table.
         joint_counts: that are chosen, each of two or three columns.
+        ways: to keep more of them.
         correlated: pairs of questions to columns of a row whose correlations are measured.
         deviation: of such a correlation's noise, where answers are even.
 
@@ -53,11 +59,8 @@ def pairs_in_words(
         return ""
     found = f"of {pairs} pairs of columns {joint_counts} are counted (some with a third column)"
     if not correlated:
-        return (
-            f"{found}, and other relations are indirect or lost: name what the release is for under"
-            " training.together, set training.correlations_share to .15, which measures how every"
-            " two columns go together, and leave out columns that nobody needs"
-        )
+        better = ", ".join([*ways, "leave out columns that nobody needs"])
+        return f"{found}, and other relations are indirect or lost: {better}"
     return (
         f"{found}; of every two columns of a row it is measured how they go together, by one number"
         f" ({correlated} in all) to within {2 * deviation:.2g}, and rows are drawn that have it;"

@@ -32,6 +32,12 @@ class AskingConfig(SelectionConfig):
         " each takes the place of one that would be chosen. Name what the release is for",
     )
 
+    def ways(self) -> tuple[str, ...]:
+        """Return how more relations are kept, as a plan says it."""
+        if self.together:
+            return super().ways()
+        return ("name what the release is for (training.together)", *super().ways())
+
 
 class MarginalsTraining(AskingConfig):
     """How the budget is spent, and how rows are drawn."""
