@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments.run import RunResult
 from distributed_privrl.marginals import belief, program
+from distributed_privrl.marginals.correlations import questions_of
 from distributed_privrl.marginals.counting import CountWorker
 from distributed_privrl.marginals.plan import integer_sensitivity, score_span
+from distributed_privrl.marginals.shapes import ColumnShape
 from distributed_privrl.marginals.tables import CUTS
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.certificate import Stage
@@ -50,6 +52,8 @@ from tests.worlds.intake import Intake
 Draw = tuple[str, float]
 """A choice and its scale, or a release and its standard deviation."""
 B = (3.0, 1, 1.0, 3.0, True)
+OPPOSITE = (3.0, 0, 1.0, 3.0, True)
+"""Two of its three products are the opposite of those of B."""
 
 
 @dataclass
@@ -73,6 +77,7 @@ def watched(ledger: Ledger) -> Iterator[Seen]:
     seen = Seen()
     choose, add = SecureChooser.choose_exponential, SecureNoise.add_discrete_gaussian
     columns, tables, score = CountWorker.columns, CountWorker.tables, program.score
+    correlations = CountWorker.correlations
 
     def note(kind: str, value: float) -> None:
         (entry,) = (one for one in ledger.entries() if one.kind == "rounds")
@@ -98,6 +103,10 @@ def watched(ledger: Ledger) -> Iterator[Seen]:
         seen.raw.extend(answer)
         return [one.copy() for one in answer]
 
+    def spy_correlations(self: CountWorker, bins: Any, questions: Any) -> Any:
+        seen.raw.append(correlations(self, bins, questions))
+        return seen.raw[-1].copy()
+
     def spy_score(counts: Any, *given: Any, **about: Any) -> int:
         seen.raw.append(counts.copy())
         return score(counts, *given, **about)
@@ -107,6 +116,7 @@ def watched(ledger: Ledger) -> Iterator[Seen]:
         patch.setattr(SecureNoise, "add_discrete_gaussian", spy_add)
         patch.setattr(CountWorker, "columns", spy_columns)
         patch.setattr(CountWorker, "tables", spy_tables)
+        patch.setattr(CountWorker, "correlations", spy_correlations)
         patch.setattr(program, "score", spy_score)
         yield seen
 
@@ -154,23 +164,38 @@ def _check_same(drawn: Sequence[Draw], states: Sequence[Draw], what: str) -> Non
 
 KINDS = {
     "marginals": ["discrete_gaussian", "bounded_range", "discrete_gaussian"],
+    "correlations": ["discrete_gaussian"] * 2 + ["bounded_range", "discrete_gaussian"],
     "pgm": ["discrete_gaussian"] * 2,
     "privsyn": ["discrete_gaussian"] * 3,
 }
-"""Of the events of each method's stage."""
+"""Of the events of each method's stage; of marginals with correlations, too."""
 
 
-def gate_certified_draws(folder: Path, method: str = "marginals") -> None:
-    """Number, deviation and scale of all draws of a run are what its certificate states."""
+def gate_certified_draws(
+    folder: Path, method: str = "marginals", *, kinds_of: str | None = None, **changes: Any
+) -> None:
+    """Number, deviation and scale of all draws of a run are what its certificate states.
+
+    Args:
+        folder: for the run.
+        method: that runs.
+        kinds_of: of `KINDS`, where those are not the method's.
+        changes: of its configuration.
+    """
     place = Intake(folder, method=method).budget()
     with pytest.MonkeyPatch.context() as patch, watched(place.ledger) as seen:
         patch.setattr(belief, "estimated", chained)
-        result = place.run(key=None)
+        result = place.run(key=None, **changes)
         stage = check_certified(place, result, seen)
         kinds = [event.kind for event in stage.events for _ in range(min(event.count, 2))]
         found = [event.kind for event in stage.events]
-        assert KINDS[method] in (kinds, found), f"{found} are certified"
+        assert KINDS[kinds_of or method] in (kinds, found), f"{found} are certified"
         check_released(place, result, seen)
+
+
+def gate_certified_correlations(folder: Path) -> None:
+    """The same of a run that measures correlations."""
+    gate_certified_draws(folder, kinds_of="correlations", training__correlations_share=0.2)
 
 
 def check_released(place: Intake, result: RunResult, seen: Seen) -> None:
@@ -222,6 +247,36 @@ def gate_moved_counts(_: Path) -> None:
     moved = (max(moves) - min(moves)) / score_span(relation)
     assert moved <= 1, f"a unit moves scores by {moved:.3f} of what is charged"
     assert moved > 0.6, f"a unit moves scores by {moved:.3f} of what is charged alone"
+
+
+def gate_moved_correlations(_: Path) -> None:
+    """A unit, whatever its rows are, moves the sums of products by what is charged at most."""
+    columns = few_columns()
+    bins = [np.arange(size) for size in columns.sizes]
+    shapes = [
+        ColumnShape(np.ones(size), np.arange(size), np.ones(size), 0.0, np.empty(0))
+        for size in columns.sizes
+    ]
+    asked = {"bins": bins, "questions": questions_of(columns, shapes)}
+    for relation, times in ((Relation.REPLACE_WITH_NULL, 1), (Relation.REPLACE_ONE, 2)):
+        plan = plan_of(columns, relation=relation.value, epsilon=10.0, correlations_share=0.2)
+        vector = plan.releases[1].vector
+        assert vector is not None
+        charged, reached = vector.sensitivity / UNIT_WEIGHT, 0.0
+        for rows, cap in ((1, 1), (1, 2), (3, 1), (7, 2), (1000, 10)):
+            one, other = (
+                np.sum(group(data, columns, cap=cap, workers=2).call("correlations", asked), axis=0)
+                for data in (
+                    steps_of([B] * rows, [0] * rows),
+                    None if times == 1 else steps_of([OPPOSITE] * rows, [0] * rows),
+                )
+            )
+            moved = float(np.linalg.norm(one - other)) / UNIT_WEIGHT
+            assert moved <= charged, (
+                f"{rows} rows move correlations by {moved:.3f}, {charged:.3f} charged"
+            )
+            reached = max(reached, moved / charged)
+        assert reached > 0.8, f"a unit moves correlations by {reached:.3f} of what is charged alone"
 
 
 def gate_bins_from_what_was_released(_: Path) -> None:

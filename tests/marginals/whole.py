@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals import belief, candidates, cleaning, plan, program
+from distributed_privrl.marginals.counting import CountWorker
 from distributed_privrl.marginals.plan import MarginalsPlan
 from distributed_privrl.marginals.program import MarginalsProgram
 from distributed_privrl.marginals.step_tables import step_columns
@@ -72,6 +73,7 @@ class WholeRun:
         maps: parts of each of them.
         asked: what each score was computed from, beside exact counts, and the shape of these.
         rows: that stood for the model before each of these steps.
+        questions: whose correlations workers were asked for.
     """
 
     made: MarginalsProgram
@@ -81,6 +83,7 @@ class WholeRun:
     maps: list[list[Maps]] = field(default_factory=list)
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     rows: list[NDArray[np.int32]] = field(default_factory=list)
+    questions: list[tuple[int, list[int]]] = field(default_factory=list)
 
     @property
     def kinds(self) -> set[int]:
@@ -94,6 +97,7 @@ class WholeRun:
         return {
             "bins": [(one.bins.tolist(), one.masses.tolist()) for one in known.shapes],
             "the total": known.total,
+            "the questions": self.questions,
             "the candidates": self.candidates,
             "parts": [[[own.tolist() for own in maps] for maps in step] for step in self.maps],
             "what is scored": self.asked,
@@ -140,8 +144,15 @@ def whole_run(
         run.asked.append((counts.shape, expected.tobytes(), about))
         return right(counts, expected, **about)
 
+    correlations = CountWorker.correlations
+
+    def answered(self: CountWorker, bins: Any, questions: Any) -> Any:
+        run.questions.extend((one.place, one.answers.tolist()) for one in questions)
+        return correlations(self, bins, questions)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(belief, "estimated", chained)
+        patch.setattr(CountWorker, "correlations", answered)
         if not as_released:
             patch.setattr(candidates, "_CLEAR", 1000.0)
             patch.setattr(cleaning, "_TRIALS", 0)

@@ -325,3 +325,71 @@ def real_rows_among_the_drawn(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(TableColumns, "coded", seen)
     patch.setattr(TableModel, "transitions", drawn)
+
+
+def correlations_as_one_pair(patch: pytest.MonkeyPatch) -> None:
+    """All correlations together have the noise of one of them."""
+    right = plan.correlation_sensitivity
+    patch.setattr(plan, "correlation_sensitivity", lambda relation, _: right(relation, 1))
+
+
+def correlations_of_null_alone(patch: pytest.MonkeyPatch) -> None:
+    """That a unit which becomes another one moves products both ways is forgotten."""
+    right = plan.correlation_sensitivity
+
+    def once(relation: Any, pairs: int) -> float:
+        return right(relation, pairs) / math.sqrt(relation.contributions)
+
+    patch.setattr(plan, "correlation_sensitivity", once)
+
+
+def products_of_whole_rows(patch: pytest.MonkeyPatch) -> None:
+    """Every row weighs a whole unit in the products, however many its unit has."""
+    right = counting.summed_products
+
+    def summed(rows: Any, weights: Any, *asked: Any) -> Any:
+        return right(rows, np.where(weights > 0, float(counting.UNIT_WEIGHT), 0.0), *asked)
+
+    patch.setattr(counting, "summed_products", summed)
+
+
+def halves_from_exact_counts(patch: pytest.MonkeyPatch) -> None:
+    """Where the upper half of a number begins is found from what workers answered."""
+    right = program.questions_of
+
+    def asked(self: Any) -> Any:
+        known = self._belief.bins
+        masses = [_exact_masses(known, place) for place in range(len(known.columns))]
+        exact = [SimpleNamespace(bin_masses=one + 0.1 * one.mean()) for one in masses]
+        return right(known.columns, exact)
+
+    _columns_are_known(patch)
+    patch.setattr(MarginalsProgram, "_questions", property(asked))
+
+
+def correlations_measured_twice(patch: pytest.MonkeyPatch) -> None:
+    """The mean of two noisy answers is taken, and one is charged."""
+    right = MarginalsProgram._released
+
+    def released(self: Any, vector: Any, noise: Any, release: Any, *, tag: int) -> Any:
+        one, deviation = right(self, vector, noise, release, tag=tag)
+        other, _ = right(self, vector, noise, release, tag=tag + 1)
+        return (one + other) // 2, deviation / math.sqrt(2)
+
+    patch.setattr(MarginalsProgram, "_released", released)
+
+
+def sums_of_products_are_kept(patch: pytest.MonkeyPatch) -> None:
+    """The checkpoint holds exact sums of products, under the name of another tensor."""
+    released, tensors = MarginalsProgram._released, MarginalsProgram.tensors
+
+    def noted(self: Any, vector: Any, *given: Any, tag: int) -> Any:
+        self._raw = vector.copy()
+        return released(self, vector, *given, tag=tag)
+
+    def kept(self: Any) -> Any:
+        raw = getattr(self, "_raw", None)
+        return tensors(self) | ({} if raw is None else {"tables": torch.from_numpy(raw)})
+
+    patch.setattr(MarginalsProgram, "_released", noted)
+    patch.setattr(MarginalsProgram, "tensors", kept)

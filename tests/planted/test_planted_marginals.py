@@ -12,7 +12,9 @@ from tests.planted.marginal_bugs import Plant
 Gate = Callable[[Path], None]
 GATES = {
     "draws": gates.gate_certified_draws,
+    "draws with correlations": gates.gate_certified_correlations,
     "counts": gates.gate_moved_counts,
+    "correlations": gates.gate_moved_correlations,
     "bins": gates.gate_bins_from_what_was_released,
 }
 CASES: dict[str, tuple[Plant, Gate, str]] = {
@@ -84,6 +86,36 @@ CASES: dict[str, tuple[Plant, Gate, str]] = {
     "exact counts are kept": (
         marginal_bugs.checkpoint_of_exact_counts,
         gates.gate_certified_draws,
+        "marginals.safetensors holds exact counts",
+    ),
+    "correlations as one pair": (
+        marginal_bugs.correlations_as_one_pair,
+        gates.gate_moved_correlations,
+        "1 rows move correlations by 1.732, 1.000 charged",
+    ),
+    "correlations of null alone": (
+        marginal_bugs.correlations_of_null_alone,
+        gates.gate_moved_correlations,
+        "1 rows move correlations by 2.828, 2.449 charged",
+    ),
+    "products of whole rows": (
+        marginal_bugs.products_of_whole_rows,
+        gates.gate_moved_correlations,
+        "3 rows move correlations by 5.196, 1.732 charged",
+    ),
+    "halves from exact counts": (
+        marginal_bugs.halves_from_exact_counts,
+        gates.gate_bins_from_what_was_released,
+        "exact counts decide on the questions",
+    ),
+    "correlations measured twice": (
+        marginal_bugs.correlations_measured_twice,
+        gates.gate_certified_correlations,
+        "step 1 states 1 releases, 2 were drawn",
+    ),
+    "sums of products are kept": (
+        marginal_bugs.sums_of_products_are_kept,
+        gates.gate_certified_correlations,
         "marginals.safetensors holds exact counts",
     ),
 }
