@@ -16,6 +16,7 @@ from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.stages.context import RunContext
 
 LIKELIHOOD = "negative log-likelihood"
+_LEAST = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,19 @@ class ModelAttack:
         losses = -Drawer(self.model.field).log_likelihoods(rows)
         unseen = ~columns.followed(rows)
         losses[unseen] += self._of_successors(rows[unseen])
+        losses -= self._log_weights(rows)
         return np.where(coded.valid, losses, np.nan)[:, None]
+
+    def _log_weights(self, rows: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Return how much likelier the release has rows than the model, as logarithms ``(N,)``.
+
+        Rows are chosen by correlations; whole trajectories are, too, and of these a row by itself
+        tells nothing: there it is 0.
+        """
+        model = self.model
+        if model.columns.of("time") or model.tilted is None or model.traits is None:
+            return np.zeros(len(rows))
+        return np.log(np.maximum(model.tilted.weights(model.traits.of(rows)), _LEAST))
 
     def _of_successors(self, rows: NDArray[np.int32]) -> NDArray[np.float64]:
         """Return the log-probability ``(N,)`` of next observations given the rest of rows."""

@@ -32,6 +32,10 @@ _ASKED = 3
 _RARE = 0.01
 """Part of all weight that each answer to a question must have."""
 _LEAST = 1e-12
+_BLOCK = 100_000
+"""Rows whose products are added up at once, so that a worker needs no memory for all of them."""
+RULES = _ASKED, _RARE
+"""Of what is asked: sums of other questions are no answers to these."""
 
 
 class Masses(Protocol):
@@ -198,8 +202,11 @@ def summed_products(
     """
     if not len(pairs):
         return np.empty(0, np.int64)
-    answers = answers_of(rows, questions)
-    sums = (answers * weights[:, None]).T @ answers  # whole numbers below 2^53: exact
+    sums = np.zeros((len(questions), len(questions)))
+    for start in range(0, len(rows), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        answers = answers_of(rows[block], questions)
+        sums += (answers * weights[block, None]).T @ answers  # whole numbers below 2^53: exact
     return sums[pairs[:, 0], pairs[:, 1]].astype(np.int64)
 
 

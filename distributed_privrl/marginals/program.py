@@ -22,6 +22,7 @@ from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.marginals.correlations import (
     Correlations,
     Question,
+    correlation_sensitivity,
     questions_of,
     released_correlations,
 )
@@ -163,14 +164,24 @@ class MarginalsProgram(TableProgram[TableModel]):
         bins = [shape.bins for shape in self._belief.bins.shapes]
         answers = workers.call("correlations", {"bins": bins, "questions": questions})
         sums = np.asarray(np.sum(answers, axis=0, dtype=np.int64))
-        if release is not None and len(sums) > self._spec.plan.correlated:
-            raise UnsafeError(
-                f"the plan pays for {self._spec.plan.correlated} pairs, and {len(sums)} would be"
-                " measured: the columns are not those that it was drawn up for"
-            )
+        if release is not None:
+            self._check_correlations_paid(len(sums), release)
+        if not len(sums):  # noise leaves questions to one column at most: nothing is drawn
+            return
         self._correlations = self._released(sums, noise, release, tag=tag)
         columns = self._belief.bins.columns
         self._related = correlated_columns(columns, self._found(*self._correlations))
+
+    def _check_correlations_paid(self, pairs: int, release: StepRelease) -> None:
+        """Refuse a plan that was drawn up for fewer pairs, or for less of what a unit moves."""
+        assert release.vector is not None
+        needed = correlation_sensitivity(self.relation, pairs)
+        if pairs > self._spec.plan.correlated or release.vector.sensitivity < needed * (1 - 1e-12):
+            raise UnsafeError(
+                f"the plan pays for {self._spec.plan.correlated} pairs and a sensitivity of"
+                f" {release.vector.sensitivity:.6g}, and {pairs} with {needed:.6g} would be"
+                " measured: the columns are not those that it was drawn up for"
+            )
 
     def _choose(
         self,

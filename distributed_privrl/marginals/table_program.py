@@ -20,6 +20,7 @@ from distributed_privrl.core.errors import SpentError, UnsafeError
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.marginals.belief import Belief, TableFacts
+from distributed_privrl.marginals.correlations import RULES as ASKED
 from distributed_privrl.marginals.levels import WEIGHT
 from distributed_privrl.marginals.plan import MarginalsPlan, StepRelease, integer_sensitivity
 from distributed_privrl.marginals.shapes import ATOM, PEAK
@@ -196,7 +197,7 @@ class TableProgram(Program, Generic[ModelT]):
         sizes = (spec.most_bins, spec.most_cells, spec.model_cells, spec.row_cells, spec.rows)
         classes = spec.columns.unit_sizes
         starts = None if classes is None else classes.starts.tolist()
-        facts = (
+        facts: tuple[Any, ...] = (
             spec.columns,
             spec.seed,
             sizes,
@@ -210,6 +211,8 @@ class TableProgram(Program, Generic[ModelT]):
             WEIGHT,
             _RULES,
         )
+        if spec.plan.correlated:
+            facts = (*facts, ASKED)
         with np.printoptions(**_WHOLE):
             digest = hashlib.sha256(repr(facts).encode())
         digest.update(self._belief.public_cells.tobytes())

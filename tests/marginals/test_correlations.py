@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
@@ -14,6 +15,7 @@ from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.declared import Gaps
 from distributed_privrl.data.spaces import TableBox
+from distributed_privrl.marginals import correlations
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.correlations import (
     MOST_PAIRS,
@@ -221,7 +223,7 @@ def test_more_pairs_than_are_paid_for_are_refused_before_noise_is_drawn(
     monkeypatch.setattr(
         type(made), "_questions", property(lambda _: (*asked, replace(asked[0], place=3)))
     )
-    with pytest.raises(UnsafeError, match="the plan pays for 3 pairs, and 6"):
+    with pytest.raises(UnsafeError, match=r"the plan pays for 3 pairs and .* and 6 with"):
         made.step(1, group(steps_of([B]), columns), noise, 1)
     assert not noise.asked
 
@@ -251,3 +253,40 @@ def test_where_the_columns_are_lost_the_next_entry_counts_them_and_no_correlatio
     made.step(1, group(steps_of([A, B, C] * 20), columns), noise, 1)  # type: ignore[arg-type]
     assert [len(values) for values, *_ in noise.asked] == [sum(columns.counted)]
     assert made.model().correlations is None
+
+
+def test_where_noise_leaves_nothing_to_ask_nothing_is_drawn_and_the_run_goes_on() -> None:
+    columns, noise = few_columns(), Adds()
+    made = program_of(columns, plan_of(columns, correlations_share=0.15), Chooses())
+    counts = [np.zeros(one.counted) for one in columns.columns if one.counted]
+    for one in counts:
+        one[0] = 1000 * UNIT_WEIGHT
+    known = {
+        "columns": torch.from_numpy(np.concatenate(counts).astype(np.int64)),
+        "columns.deviation": torch.tensor(0.2 * UNIT_WEIGHT, dtype=torch.float64),
+    }
+    resumed(made, known).step(1, group(steps_of([A]), columns), noise, 1)  # type: ignore[arg-type]
+    assert not noise.asked
+    assert made.model().correlations is None
+
+
+def test_a_plan_for_less_than_a_unit_moves_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns, noise = few_columns(), Adds()
+    plan = plan_of(columns, correlations_share=0.15)
+    made = program_of(columns, plan, Chooses())
+    resumed(made, released_columns(columns, units=48, deviation=0.2 * UNIT_WEIGHT))
+    monkeypatch.setattr(type(made), "relation", Relation.REPLACE_ONE)
+    with pytest.raises(UnsafeError, match="and a sensitivity of 1\\.81619e\\+06, and 3 with"):
+        made.step(1, group(steps_of([B]), columns), noise, 1)  # type: ignore[arg-type]
+    assert not noise.asked
+
+
+def test_sums_are_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    rows = random.integers(0, 4, (1000, 2)).astype(np.int32)
+    asked = questions_of(few_columns(), shapes_of(few_columns()))[:1]
+    both = [asked[0], replace(asked[0], place=1)]
+    weights = random.integers(0, UNIT_WEIGHT, 1000).astype(np.float64)
+    whole = summed_products(rows, weights, both, pairs_of([0, 1]))
+    monkeypatch.setattr(correlations, "_BLOCK", 7)
+    np.testing.assert_array_equal(whole, summed_products(rows, weights, both, pairs_of([0, 1])))

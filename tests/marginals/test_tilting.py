@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from distributed_privrl.marginals.attack import ModelAttack
 from distributed_privrl.marginals.correlations import (
     Correlations,
     pairs_of,
@@ -16,7 +17,7 @@ from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.rollout import Rollout
 from distributed_privrl.marginals.tilting import Tilt, Traits, block_sizes, fitted_tilt, traits_of
 from tests.marginals.fields import model_of
-from tests.marginals.rows import columns_of
+from tests.marginals.rows import columns_of, few_columns, steps_of
 
 LONGEST = 12
 
@@ -140,6 +141,19 @@ def test_draws_of_one_kind_alone_are_left_as_they_are() -> None:
     one = np.repeat(own.of(model._drawn(1, np.random.default_rng(0))), 500, axis=0)
     tilt = fitted_tilt(own, one)
     assert tilt is None or np.isfinite(tilt.weights(one)).all()
+
+
+def test_the_attack_knows_which_rows_are_taken_more_often() -> None:
+    rows = steps_of([(3.0, 1, 0.0, 1.0, False), (3.0, 0, 1.0, 1.0, False)])
+    model = model_of(few_columns())
+    tilted = with_correlations(model, {(0, 1): 0.4}, 0.01)
+    plain, own = (ModelAttack(one, rounds=1).losses(rows)[:, 0] for one in (model, tilted))
+    assert tilted.tilted is not None
+    bins = np.array([[3, 1, 0, 1, 0], [3, 0, 1, 1, 0]], np.int32)
+    weights = tilted.tilted.weights(traits(tilted).of(bins))
+    np.testing.assert_allclose(plain - own, np.log(weights), rtol=1e-6)
+    assert own[0] < plain[0]
+    assert own[1] > plain[1]
 
 
 def test_blocks_are_all_there_is() -> None:
