@@ -106,7 +106,8 @@ def init(
 def _named(draft: "Draft", role: str, columns: Sequence[str]) -> str:
     """Return the columns that have a role, or what to do if none is called so."""
     if role not in draft.unnamed:
-        return ", ".join(columns) or "none"
+        told = f" (called so: --{role} none if it is none)" if role in draft.found else ""
+        return (", ".join(columns) or "none") + told
     return f"none (no column that changes is called so: if one is, name it with --{role} COLUMN)"
 
 

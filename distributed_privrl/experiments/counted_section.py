@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from distributed_privrl.core.errors import PrivRLError
+from distributed_privrl.data.declared import CategoryKind, FlagKind
 from distributed_privrl.data.labels import MISSING, part_names
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.evaluation.report import Metric, Section
@@ -24,11 +25,13 @@ from distributed_privrl.rounds.checkpoint import load_checkpoint
 TITLE = "What was counted together"
 CORRELATED = "How columns go together"
 _CORRELATED = (
-    "Of every two columns of a row the method measured, with noise, how they go together, and drew"
-    " rows that have it. 1: both are above their middle, or below, in the same rows; -1: in"
-    " opposite ones; 0: neither tells of the other. Of a category it is the share of its most"
-    " frequent values, of what may be missing whether it is. Ask the released rows the same; what"
-    " one number does not tell, such as curves and tails, is kept only where more was counted."
+    "Of every two columns of a row the method measured, with noise, how they go together, and chose"
+    " rows so that these have it. Each line is the correlation of two columns of yes and no:"
+    " whether a number is that much or more, whether it is missing, or whether a category is that"
+    " one. 1: both are yes in the same rows, and no in the same; -1: one is yes where the other is"
+    " no; 0: neither tells of the other. In the real rows each person's weigh one together, and so"
+    " far the released rows can be asked the same. What such a number does not tell, such as"
+    " curves and tails, is kept only where more was counted."
 )
 _STANDS_OUT, _MOST_SHOWN = 3.0, 40
 _EXPLANATION = (
@@ -133,9 +136,11 @@ def _correlated(related: Answer[Sequence[CorrelatedColumns]], info: DatasetInfo)
     if not related.value:
         return []
     count = Metric(
-        name="pairs of columns",
+        name="pairs of answers",
         value=related.map(len),
-        explanation="of which the strongest are shown, as far as they stand out from noise.",
+        explanation="of which the strongest are shown, as far as they stand out from noise: of two"
+        " columns more than one where a category has more than two values, or a number may be"
+        " missing.",
     )
     shown = [
         place
@@ -161,9 +166,26 @@ def correlation_in_words(one: CorrelatedColumns, info: DatasetInfo) -> str:
         one: what was released.
         info: of the release.
     """
-    names = " and ".join(column_in_words(name, info) for name in one.columns)
-    value = one.value if one.signed else abs(one.value)
-    return f"{names}: {value:.2f}, give or take {2 * one.deviation:.2g}"
+    first, second = (
+        _question_in_words(name, kind, number, info)
+        for name, (kind, number) in zip(one.columns, one.asked, strict=True)
+    )
+    return f"{first}, and {second}: {one.value:.2f}, give or take {2 * one.deviation:.2g}"
+
+
+def _question_in_words(name: str, kind: str, number: float, info: DatasetInfo) -> str:
+    """Return what is asked of a column, in the words of whoever owns the table."""
+    column = column_in_words(name, info)
+    if kind == "missing":
+        return f"{column} is missing"
+    if kind == "above":
+        return f"{column} is {number:,.6g} or more"
+    declared = None if info.declared is None else info.declared.kinds.get(column)
+    place = int(number)
+    if not isinstance(declared, CategoryKind | FlagKind):
+        return f"{column} is category {place}"
+    label = declared.labels[place]
+    return f"{column} is {'missing' if label is None else label}"
 
 
 def of_trajectories(made: Sequence[CountedTogether], info: DatasetInfo) -> str:

@@ -62,6 +62,7 @@ class Draft:
         reward: column; None: as with an action.
         terminated: column; None: trajectories are complete, or there are none.
         unnamed: which of action and reward are not there because no column is called so.
+        found: which of them nobody named, and a column is called so.
         unit_guessed: the unit was not named, and is not called like a person.
     """
 
@@ -76,6 +77,7 @@ class Draft:
     reward: str | None
     terminated: str | None
     unnamed: tuple[str, ...]
+    found: tuple[str, ...]
     unit_guessed: bool
 
     @property
@@ -194,6 +196,14 @@ def drafted(profile: Profile, asked: AskedRoles, *, source: Path, dataset: str) 
         reward=reward,
         terminated=terminated,
         unnamed=tuple(role for role, how in told.items() if not how),
+        found=tuple(
+            role
+            for role, named, how in (
+                ("action", asked.action, actions),
+                ("reward", asked.reward, reward),
+            )
+            if how and not named
+        ),
         unit_guessed=asked.rows.unit is None
         and unit not in (None, TRANSITION)
         and not called_as_a_person(str(unit)),
@@ -271,6 +281,11 @@ def _schema(draft: Draft) -> list[str]:
             f"  # none: no column that changes is called so. If one is the {roles}, draft",
             f"  # anew with {options}; methods that learn policies need both.",
         ]
+    if draft.found:
+        lines += [
+            f"  # {' and '.join(draft.found)}: taken for it because of the name. If it is none,",
+            f"  # draft anew with {_none_of(draft.found)}.",
+        ]
     if draft.trajectory is not None and draft.reward is not None:
         lines += [
             "  # A step knows what was observed and done before it, not what was rewarded: what a",
@@ -308,6 +323,10 @@ def _schema(draft: Draft) -> list[str]:
         told = ", ".join(f"{name} ({_why(profile[name])})" for name in draft.left_out)
         lines.append(f"  # left out: {told}")
     return lines + _kinds(draft) + _spaces(draft) + _layout(draft)
+
+
+def _none_of(roles: Sequence[str]) -> str:
+    return " or ".join(f"--{role} {_NONE}" for role in roles)
 
 
 def _layout(draft: Draft) -> list[str]:

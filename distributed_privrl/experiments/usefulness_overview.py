@@ -77,7 +77,8 @@ def _in_short(found: Usefulness, problems: int) -> str:
         else " No two columns of the real rows clearly go together, so that none could be lost."
     )
     lost = (
-        f" Lost are above all {', '.join(one.name for one in kept.lost[:_NAMED])}."
+        f" Above all {', '.join(one.name for one in kept.lost[:_NAMED])} are lost, or far from what"
+        " they were."
         if kept.lost
         else ""
     )

@@ -5,14 +5,14 @@ pairs can be measured at once: a weak relation between two columns that nobody c
 known, too. A column answers with yes or no whether its number lies above about its middle, whether
 it is missing, or whether its category is a certain frequent one. Where halves lie follows from
 released counts of single columns. How often two answers agree tells the correlation of the normal
-scores of two numbers that go together as normal ones do.
+scores of two numbers, if they go together as normal ones do.
 
 Reference: Blomqvist 1950, "On a measure of dependence between two random variables" (the quadrant
 correlation, and its relation to that of normal numbers).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -223,19 +223,25 @@ def scores_of(rows: NDArray[np.int32], questions: Sequence[Question]) -> NDArray
 
 @dataclass(frozen=True, eq=False)
 class Correlations:
-    """Released correlations of the scores of columns.
+    """Released correlations of the answers to two questions, and what they say of scores.
 
     Args:
         questions: to the columns.
         pairs: ``(H, 2)`` of questions.
-        values: ``(H,)``, of scores, as answers tell them.
+        values: ``(H,)`` of the answers, as they were released.
         deviations: ``(H,)`` of the noise of each.
+        stretch: ``(H,)``: how much more the correlation of scores is, if it is small and columns
+            go together as normal numbers do.
+        counted: ``(H,)``: pairs of columns that were counted together, too, so that more is known
+            of them than that.
     """
 
     questions: tuple[Question, ...]
     pairs: NDArray[np.int64]
     values: NDArray[np.float64]
     deviations: NDArray[np.float64]
+    stretch: NDArray[np.float64]
+    counted: NDArray[np.bool_]
 
 
 def released_correlations(
@@ -244,6 +250,7 @@ def released_correlations(
     deviation: float,
     shapes: Sequence[Masses],
     total: float,
+    cliques: Iterable[Sequence[int]] = (),
 ) -> Correlations:
     """Return correlations from released sums of products.
 
@@ -253,13 +260,16 @@ def released_correlations(
         deviation: of the noise.
         shapes: of each column; released.
         total: weight of all rows; released.
+        cliques: columns that were counted together.
 
     Two numbers whose normal scores have the correlation r are both in their upper halves, or both
-    in their lower ones, so often that r = sin(pi q / 2) of the quadrant correlation q.
+    in their lower ones, so often that r = sin(pi q / 2) of the quadrant correlation q: pi / 2 times
+    as much, if it is small.
 
     Privacy: post-processing of what was released; no event.
     """
-    pairs = pairs_of([one.place for one in questions])
+    places = [one.place for one in questions]
+    pairs = pairs_of(places)
     means, squares = np.zeros(len(questions)), np.zeros(len(questions))
     for index, one in enumerate(questions):
         masses = shapes[one.place].bin_masses
@@ -267,14 +277,19 @@ def released_correlations(
         squares[index] = masses @ one.answers.astype(np.float64) ** 2 / masses.sum()
     spreads = np.sqrt(np.maximum(squares - means**2, _LEAST))
     first, second = pairs.T
+    scale = spreads[first] * spreads[second]
+    values = np.clip((sums / total - means[first] * means[second]) / scale, -1, 1)
     told, shown = (
         np.array([getattr(one, name) for one in questions])[pairs].prod(axis=1)
         for name in ("told", "shown")
     )
-    scale = spreads[first] * spreads[second] * told
-    normal = (sums / total - means[first] * means[second]) / scale
-    numbers = np.array([one.told < 1 for one in questions])
-    half = math.pi / 2
-    rounded = np.sin(np.clip(normal, -half, half))
-    values = np.where(numbers[first] & numbers[second], rounded, normal) * shown
-    return Correlations(questions, pairs, np.clip(values, -1, 1), deviation / total * shown / scale)
+    together = [set(clique) for clique in cliques]
+    counted = [any({places[i], places[j]} <= one for one in together) for i, j in pairs]
+    return Correlations(
+        questions,
+        pairs,
+        values,
+        deviation / total / scale,
+        shown / told,
+        np.array(counted, np.bool_),
+    )

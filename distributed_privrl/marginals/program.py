@@ -118,9 +118,14 @@ class MarginalsProgram(TableProgram[TableModel]):
         return replace(model, correlations=self._found(*self._correlations))
 
     def _found(self, sums: NDArray[np.int64], deviation: float) -> Correlations:
-        bins = self._belief.bins
+        bins, tables = self._belief.bins, self._belief.tables
         return released_correlations(
-            self._questions, sums, deviation, bins.shapes, total=bins.total
+            self._questions,
+            sums,
+            deviation,
+            bins.shapes,
+            total=bins.total,
+            cliques=[one.clique for one in tables],
         )
 
     def _know(self, progress: Progress = silent) -> None:
@@ -169,8 +174,9 @@ class MarginalsProgram(TableProgram[TableModel]):
         if not len(sums):  # noise leaves questions to one column at most: nothing is drawn
             return
         self._correlations = self._released(sums, noise, release, tag=tag)
-        columns = self._belief.bins.columns
-        self._related = correlated_columns(columns, self._found(*self._correlations))
+        known = self._belief.bins
+        found = self._found(*self._correlations)
+        self._related = correlated_columns(known.columns, known.shapes, found)
 
     def _check_correlations_paid(self, pairs: int, release: StepRelease) -> None:
         """Refuse a plan that was drawn up for fewer pairs, or for less of what a unit moves."""

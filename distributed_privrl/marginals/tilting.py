@@ -11,13 +11,14 @@ References: Csiszar 1975 (I-divergence geometry); Hainmueller 2012 (entropy bala
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from distributed_privrl.marginals.columns import TableColumns
-from distributed_privrl.marginals.correlations import Correlations, Masses, scores_of
+from distributed_privrl.marginals.correlations import Correlations, Masses, answers_of, scores_of
 
 _GROUPS = 8
 """Groups of bins of a column, of which the tilted draws have as much as the model has."""
@@ -27,6 +28,8 @@ _TIMES = (2, 3, 4, 6, 8)
 """Draws of the model for each one that is taken: as few as leave little weight over."""
 _LEFT_OVER = 0.02
 _MOST_STEPS, _CLOSE = 100, 1e-5
+_STRETCHED = 1.5
+"""How much more scores may be tilted for the same answers than normal numbers need."""
 _SURE, _ALONE = 2.0, 3.0
 """Deviations by which all misses together, or one by itself, must stand out from noise."""
 
@@ -49,18 +52,24 @@ class Traits:
 
     @property
     def size(self) -> int:
-        """How many numbers a draw has: products, scores, their squares, groups, weight, rows."""
+        """How many numbers a draw has; see `of`."""
         groups = sum(int(one.max()) + 1 for _, one in self.held)
-        return len(self.correlations.pairs) + 2 * len(self.correlations.questions) + groups + 2
+        return 2 * len(self.correlations.pairs) + 4 * len(self.correlations.questions) + groups + 2
 
     def of(self, rows: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Return the traits of rows of bins ``(N, V)``, ``(N, size)``."""
+        """Return the traits of rows of bins ``(N, V)``, ``(N, size)``.
+
+        They are the products of two scores, then of two answers, then scores and answers and their
+        squares, groups of bins, weights and rows.
+        """
         weights = np.ones((len(rows), 1))
         if self.unit_place is not None:
             weights = (self.unit_rows[0] / self.unit_rows[rows[:, self.unit_place]])[:, None]
-        scores = scores_of(rows, self.correlations.questions)
+        questions = self.correlations.questions
+        scores, answers = scores_of(rows, questions), answers_of(rows, questions)
         first, second = self.correlations.pairs.T
-        parts = [scores[:, first] * scores[:, second], scores, scores**2]
+        parts = [one[:, first] * one[:, second] for one in (scores, answers)]
+        parts += [scores, answers, scores**2, answers**2]
         for place, groups in self.held:
             parts.append(np.eye(int(groups.max()) + 1)[groups[rows[:, place]]])
         found = np.concatenate([*parts, np.ones((len(rows), 1))], axis=1) * weights
@@ -163,11 +172,50 @@ def _shares(weights: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     return np.asarray(np.minimum(shares, 1.0))
 
 
+@dataclass(frozen=True, eq=False)
+class _Moments:
+    """What some draws have on average.
+
+    Args:
+        means: ``(size,)`` of their traits, in those of a row.
+        correlations: that were released.
+    """
+
+    means: NDArray[np.float64]
+    correlations: Correlations
+
+    def of(self, *, answers: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the correlations ``(H,)`` of scores, or of answers, and products of deviations.
+
+        Where such a product is 0, the correlation is, too.
+        """
+        pairs, questions = self.correlations.pairs, len(self.correlations.questions)
+        start = 2 * len(pairs) + answers * questions
+        own, squares = (
+            self.means[start + shift : start + shift + questions] for shift in (0, 2 * questions)
+        )
+        spreads = np.sqrt(np.maximum(squares - own**2, 0.0))
+        scale = spreads[pairs[:, 0]] * spreads[pairs[:, 1]]
+        together = self._products(answers=answers) - own[pairs[:, 0]] * own[pairs[:, 1]]
+        return np.divide(together, scale, out=np.zeros(len(pairs)), where=scale > 0), scale
+
+    def with_correlations(self, values: NDArray[np.float64], *, answers: bool) -> NDArray[Any]:
+        """Return the means of products ``(H,)`` that would have correlations ``(H,)``."""
+        now, scale = self.of(answers=answers)
+        return self._products(answers=answers) + (values - now) * scale
+
+    def _products(self, *, answers: bool) -> NDArray[np.float64]:
+        pairs = len(self.correlations.pairs)
+        return self.means[answers * pairs : (answers + 1) * pairs]
+
+
 def fitted_tilt(traits: Traits, draws: NDArray[np.float32]) -> Tilt | None:
     """Return the tilt by which draws of a model have the released correlations.
 
     A correlation is believed as far as noise lets it: the more, the farther it alone, or all of
-    them together, miss by more than noise does.
+    them together, miss by more than noise does. Columns that were counted together are tilted by
+    their answers, and keep what was counted beside. Others are tilted by their scores, as much as
+    it takes their answers to have the released correlation.
 
     Args:
         traits: see `Traits`.
@@ -178,63 +226,72 @@ def fitted_tilt(traits: Traits, draws: NDArray[np.float32]) -> Tilt | None:
 
     Privacy: post-processing of what was released; no event.
     """
-    correlations = traits.correlations
-    pairs, questions = len(correlations.pairs), len(correlations.questions)
+    correlations, pairs = traits.correlations, len(traits.correlations.pairs)
     means = draws.mean(axis=0, dtype=np.float64)
     weight, rows = means[-2], means[-1]
-    means = means / weight
-    own = means[pairs : pairs + questions]
-    squares = means[pairs + questions : pairs + 2 * questions]
-    spreads = np.sqrt(np.maximum(squares - own**2, 0.0))
-    first, second = correlations.pairs.T
-    scale = spreads[first] * spreads[second]
-    wanted = own[first] * own[second] + correlations.values * scale
-    prior = _prior(means[:pairs] - wanted, correlations.deviations * scale, scale)
-    if not prior.any():
+    model = _Moments(means / weight, correlations)
+    (answers, scale), (scores, spread) = model.of(answers=True), model.of(answers=False)
+    missed = correlations.values - answers
+    clear = _how_clear(missed, correlations.deviations, scale * spread)
+    believed = np.flatnonzero(clear)
+    if not len(believed):
         return None
-    believed = np.flatnonzero(prior)
-    aims = means[:-1].copy()
-    aims[:pairs] = wanted
-    used = np.r_[believed, pairs : pairs + questions, pairs + 2 * questions : len(aims) - 1]
+    counted = correlations.counted[believed]
+    used = np.append(np.where(counted, pairs, 0) + believed, np.arange(2 * pairs, len(means) - 2))
 
-    def features(some: NDArray[np.float32]) -> NDArray[np.float64]:
+    def features(some: NDArray[np.float32], aims: NDArray[np.float64]) -> NDArray[np.float64]:
         weights = some[:, -2:-1].astype(np.float64)
-        found = (some[:, used] - aims[used] * weights) / weight
         lengths = np.column_stack([weights[:, 0] / weight - 1, some[:, -1] / rows - 1])
-        return np.concatenate([found, lengths], axis=1)
+        return np.concatenate([(some[:, used] - aims[used] * weights) / weight, lengths], axis=1)
 
-    matrix = features(draws)
-    held = np.full(matrix.shape[1] - len(believed), _HELD**2)
-    varied = matrix[:, : len(believed)].var(axis=0).mean()
-    noise = (correlations.deviations * scale)[believed] ** 2
-    ridge = np.append(varied * noise / prior[believed], held)
-    slopes, offset = _solved(matrix, ridge, _TIMES[-1], np.zeros(matrix.shape[1]), 0.0)
-    weights = np.exp(np.minimum(matrix @ slopes + offset, math.log(_TIMES[-1])))
+    def aimed(stretch: NDArray[np.float64]) -> NDArray[np.float64]:
+        wanted = np.clip(scores + stretch * missed, -1, 1)
+        by_scores = model.with_correlations(wanted, answers=False)
+        by_answers = model.with_correlations(correlations.values, answers=True)
+        return np.concatenate([by_scores, by_answers, model.means[2 * pairs :]])
+
+    stretch, top = correlations.stretch, _TIMES[-1]
+    aims = aimed(stretch)
+    matrix = features(draws, aims)
+    ridge = np.full(matrix.shape[1], _HELD**2)
+    ridge[: len(believed)] = matrix[:, : len(believed)].var(axis=0).mean() / clear[believed]
+    slopes, offset = _solved(matrix, ridge, top, np.zeros(matrix.shape[1]), 0.0)
+    if not counted.all():
+        weights = np.exp(np.minimum(matrix @ slopes + offset, math.log(top)))
+        tilted = _Moments(weights @ draws / (weights @ draws[:, -2]), correlations)
+        moved = tilted.of(answers=True)[0] - answers
+        found = np.divide(tilted.of(answers=False)[0] - scores, moved, where=moved != 0)
+        sure = np.abs(moved) > _ALONE * correlations.deviations
+        stretch = np.where(sure, np.clip(found, 0.0, _STRETCHED * stretch), stretch)
+        aims = aimed(stretch)
+        matrix = features(draws, aims)
+        slopes, offset = _solved(matrix, ridge, top, slopes, offset)
+    weights = np.exp(np.minimum(matrix @ slopes + offset, math.log(top)))
     over = [float(np.maximum(weights - times, 0).mean()) for times in _TIMES]
     times = next(times for times, left in zip(_TIMES, over, strict=True) if left < _LEFT_OVER)
-    if times < _TIMES[-1]:
+    if times < top:
         slopes, offset = _solved(matrix, ridge, times, slopes, offset)
-    return Tilt(features, slopes, offset, times)
+    return Tilt(lambda some: features(some, aims), slopes, offset, times)
 
 
-def _prior(
+def _how_clear(
     missed: NDArray[np.float64], noise: NDArray[np.float64], scale: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return by how much the model may really miss each pair, as a variance ``(H,)``; 0: by none.
+    """Return by how much the model may really miss each pair ``(H,)``; 0: by nothing.
 
     Args:
         missed: by the model, noise among it.
-        noise: its deviations.
-        scale: 0 where scores do not vary, and nothing can be learned.
+        noise: its deviations, in whose squares the answer is, as a variance.
+        scale: 0 where answers do not vary, and nothing can be learned.
     """
     vary = scale > 0
     if not vary.any():
         return np.zeros(len(missed))
-    shares = np.divide(missed, noise, out=np.zeros_like(missed), where=vary) ** 2
+    shares = (missed / noise) ** 2
     excess = float(shares[vary].mean()) - 1
     common = excess if excess > _SURE * math.sqrt(2 / vary.sum()) else 0.0
     own = np.where(shares > _ALONE**2, np.maximum(shares - 1, common), common)
-    return np.asarray(np.where(vary, own, 0.0) * noise**2)
+    return np.where(vary, own, 0.0)
 
 
 def _solved(

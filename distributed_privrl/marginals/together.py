@@ -8,9 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from distributed_privrl.marginals.column import Column
 from distributed_privrl.marginals.columns import TableColumns
-from distributed_privrl.marginals.correlations import Correlations
+from distributed_privrl.marginals.correlations import Correlations, Question
 from distributed_privrl.marginals.plan import in_units
+from distributed_privrl.marginals.shapes import ColumnShape
 from distributed_privrl.marginals.tables import Clique
 
 _NAME, _CORRELATED = "together", "correlated"
@@ -77,46 +79,59 @@ def from_tensors(tensors: Mapping[str, Tensor]) -> list[CountedTogether] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class CorrelatedColumns:
-    """How two columns go together, as it was released.
+    """How two columns go together, as it was released: the correlation of two answers.
 
     Args:
         columns: names, see `column.Column`.
-        value: quadrant correlation of the two, the strongest where a column has several questions.
-        signed: whether its sign says something: of categories it does not.
+        asked: what is asked of each: ``above`` a number, or that number itself; whether it is
+            ``missing``; whether a category ``is`` the one of that place.
+        value: correlation of the two answers, 1 for yes and 0 for no.
         deviation: of its noise.
 
     Privacy: post-processing of released sums and of released counts of single columns.
     """
 
     columns: tuple[str, str]
+    asked: tuple[tuple[str, float], tuple[str, float]]
     value: float
-    signed: bool
     deviation: float
 
 
-def correlated_columns(columns: TableColumns, found: Correlations) -> list[CorrelatedColumns]:
+def correlated_columns(
+    columns: TableColumns, shapes: Sequence[ColumnShape], found: Correlations
+) -> list[CorrelatedColumns]:
     """Return how every two columns go together, the strongest first.
 
     Args:
         columns: of the table.
+        shapes: of each column; released.
         found: correlations that were released.
     """
-    strongest: dict[tuple[int, int], int] = {}
-    for index, pair in enumerate(found.pairs):
-        one, other = (found.questions[i].place for i in pair)
-        before = strongest.get((one, other))
-        if before is None or abs(found.values[index]) > abs(found.values[before]):
-            strongest[one, other] = index
+    asked = [_asked(columns[one.place], shapes[one.place], one) for one in found.questions]
+    names = [columns[one.place].name for one in found.questions]
     told = [
         CorrelatedColumns(
-            columns=(columns[places[0]].name, columns[places[1]].name),
-            value=round(float(found.values[index]), 4),
-            signed=all(columns[i].cells is not None or columns[i].size == 2 for i in places),
-            deviation=round(float(found.deviations[index]), 4),
+            columns=(names[one], names[other]),
+            asked=(asked[one], asked[other]),
+            value=round(float(value), 4),
+            deviation=round(float(deviation), 4),
         )
-        for places, index in strongest.items()
+        for (one, other), value, deviation in zip(
+            found.pairs.tolist(), found.values, found.deviations, strict=True
+        )
     ]
     return sorted(told, key=lambda one: -abs(one.value))
+
+
+def _asked(column: Column, shape: ColumnShape, question: Question) -> tuple[str, float]:
+    """Return what is asked of a column; see `CorrelatedColumns`."""
+    first = int(np.argmax(question.answers == 1))
+    if column.cells is None:
+        return "is", float(first)
+    if column.gaps and first == len(question.answers) - 1:
+        return "missing", 0.0
+    low, _ = column.cells.edges
+    return "above", float(low[int(np.argmax(shape.bins == first))])
 
 
 def correlated_to_tensors(told: Iterable[CorrelatedColumns]) -> dict[str, Tensor]:
@@ -130,4 +145,13 @@ def correlated_from_tensors(tensors: Mapping[str, Tensor]) -> list[CorrelatedCol
     if _CORRELATED not in tensors:
         return []
     found = json.loads(tensors[_CORRELATED].numpy().tobytes())
-    return [CorrelatedColumns(**one | {"columns": tuple(one["columns"])}) for one in found]
+    return [
+        CorrelatedColumns(
+            columns=tuple(one["columns"]),
+            asked=((first[0], float(first[1])), (second[0], float(second[1]))),
+            value=one["value"],
+            deviation=one["deviation"],
+        )
+        for one in found
+        for first, second in [one["asked"]]
+    ]

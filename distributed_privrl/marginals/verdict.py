@@ -62,9 +62,10 @@ def pairs_in_words(
         better = ", ".join([*ways, "leave out columns that nobody needs"])
         return f"{found}, and other relations are indirect or lost: {better}"
     return (
-        f"{found}; of every two columns of a row it is measured how they go together, by one number"
-        f" ({correlated} in all) to within {2 * deviation:.2g}, and rows are drawn that have it;"
-        " what a number does not tell, such as curves and tails, is lost where nothing was counted"
+        f"{found}; of every two columns of a row it is measured how their halves or frequent values"
+        f" go together, by {correlated} numbers, each to within {2 * deviation:.2g} (more where one"
+        " of them is rare), and rows are chosen by it; what such a number does not tell, such as"
+        " curves and tails, is guessed where nothing was counted"
     )
 
 

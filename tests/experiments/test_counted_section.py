@@ -15,20 +15,34 @@ from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.experiments.counted_section import (
     TITLE,
     column_in_words,
+    correlation_in_words,
     counted_sections,
     in_words,
     of_trajectories,
 )
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.marginals import belief
+from distributed_privrl.marginals.correlations import (
+    pairs_of,
+    questions_of,
+    released_correlations,
+)
 from distributed_privrl.marginals.program import MarginalsProgram
 from distributed_privrl.marginals.stage import CHECKPOINT
-from distributed_privrl.marginals.together import CountedTogether, from_tensors
+from distributed_privrl.marginals.together import (
+    CorrelatedColumns,
+    CountedTogether,
+    correlated_columns,
+    correlated_from_tensors,
+    correlated_to_tensors,
+    from_tensors,
+)
 from distributed_privrl.privacy.metrics import ReleasedValue
 from distributed_privrl.rounds.checkpoint import load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.round_server import RoundServer
 from tests.evaluation.named import info_of
 from tests.marginals.programs import chained
+from tests.marginals.test_correlations import shapes_of, wide
 from tests.worlds.intake import DATASET, RELEASED, Intake
 from tests.worlds.shelf import BOUNDS, Shelf, loan_store
 
@@ -244,3 +258,46 @@ def test_what_lines_say_of_later_and_of_last_rows_is_told_where_there_are_any() 
     assert not seen.last_rows_copied
     assert "What follows a last row" not in of_trajectories([kept], seen)
     assert of_trajectories([kept], replace(info, kind="transitions")) == ""
+
+
+def test_how_columns_go_together_is_told_by_questions_that_a_reader_can_ask() -> None:
+    space = TableBox(
+        np.zeros(6, np.float32), np.array([99, 1, 1, 1, 1, 1], np.float32), ((1, 2), (2, 5), (5, 6))
+    )
+    info = info_of(space, Box(0, 9, (1,)), declared=NAMED)
+
+    def line(one: str, first: tuple[str, float], other: str, second: tuple[str, float]) -> str:
+        told = CorrelatedColumns(
+            columns=(one, other), asked=(first, second), value=-0.2149, deviation=0.0062
+        )
+        return correlation_in_words(told, info)
+
+    assert line("observation_0", ("above", 41.0), "observation_2", ("is", 2.0)) == (
+        "age is 41 or more, and ward is C: -0.21, give or take 0.012"
+    )
+    assert line("observation_0", ("missing", 0.0), "observation_5", ("is", 1.0)) == (
+        "age is missing, and smokes is yes: -0.21, give or take 0.012"
+    )
+    assert line("action", ("above", 12345.5), "reward", ("is", 1.0)) == (
+        "dose is 12,345.5 or more, and gain is category 1: -0.21, give or take 0.012"
+    )
+
+
+def test_questions_are_told_as_they_were_asked_and_kept() -> None:
+    columns = wide()
+    shapes = shapes_of(columns, {0: [3, 1, 1, 1, 4], 2: [5, 1, 9, 0.01, 2, 1, 0]})
+    asked = questions_of(columns, shapes)
+    pairs = len(pairs_of([one.place for one in asked]))
+    found = released_correlations(asked, 3 * np.arange(pairs) - 20, 1.0, shapes, 100.0)
+    told = correlated_columns(columns, shapes, found)
+    names = {one for pair in told for one in zip(pair.columns, pair.asked, strict=True)}
+    assert {
+        ("observation_0", ("above", 1.0)),
+        ("observation_0", ("missing", 0.0)),
+        ("action", ("is", 2.0)),
+        ("action", ("is", 0.0)),
+    } < names
+    sizes = [abs(one.value) for one in told]
+    assert sizes == sorted(sizes, reverse=True)
+    assert correlated_from_tensors(correlated_to_tensors(told)) == told
+    assert correlated_from_tensors({}) == []

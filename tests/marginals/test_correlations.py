@@ -19,6 +19,7 @@ from distributed_privrl.marginals import correlations
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.correlations import (
     MOST_PAIRS,
+    answers_of,
     correlation_sensitivity,
     most_pairs,
     pairs_of,
@@ -166,14 +167,24 @@ def test_released_correlations_are_those_of_the_scores_of_normal_numbers_and_fla
     ]
     asked = questions_of(columns, shapes)
     exact = summed_products(rows, np.ones(count), asked, pairs_of([one.place for one in asked]))
-    found = released_correlations(asked, exact, 0.02 * count, shapes, count)
-    real = np.corrcoef(scores_of(rows, asked).T)
-    wanted = [real[i, j] for i, j in found.pairs]
-    assert wanted[0] == pytest.approx(0.4, abs=0.02)
-    assert wanted[1] == pytest.approx(-0.28, abs=0.02)
-    np.testing.assert_allclose(found.values, wanted, atol=0.015)
-    assert found.deviations[0] == pytest.approx(0.02 * math.pi / 2, rel=0.03)
+    found = released_correlations(
+        asked, exact, 0.02 * count, shapes, count, cliques=[(0, 1, 4), (3,)]
+    )
+    real = {
+        name: np.corrcoef(of(rows, asked).T)
+        for name, of in (("answers", answers_of), ("scores", scores_of))
+    }
+    wanted = [real["answers"][i, j] for i, j in found.pairs]
+    np.testing.assert_allclose(found.values, wanted, atol=1e-9)
+    scores = [real["scores"][i, j] for i, j in found.pairs]
+    assert scores[0] == pytest.approx(0.4, abs=0.02)
+    assert scores[1] == pytest.approx(-0.28, abs=0.02)
+    np.testing.assert_allclose(found.values * found.stretch, scores, atol=0.02)
+    assert found.deviations[0] == pytest.approx(0.02)
+    assert found.stretch[0] == pytest.approx(math.pi / 2, rel=0.03)
+    assert found.stretch[5] == 1
     assert found.deviations[5] == pytest.approx(0.01 / (0.21 * 0.79 * 0.84) ** 0.5, rel=0.02)
+    assert found.counted.tolist() == [True, *[False] * 5]
 
 
 def test_a_plan_pays_for_correlations_and_keeps_its_budget() -> None:

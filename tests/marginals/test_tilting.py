@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from distributed_privrl.marginals.attack import ModelAttack
 from distributed_privrl.marginals.correlations import (
     Correlations,
+    answers_of,
     pairs_of,
     questions_of,
-    scores_of,
 )
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.rollout import Rollout
@@ -23,20 +23,39 @@ LONGEST = 12
 
 
 def with_correlations(
-    model: TableModel, values: dict[tuple[int, int], float], deviation: float
+    model: TableModel,
+    values: dict[tuple[int, int], float],
+    deviation: float,
+    *,
+    counted: bool = False,
 ) -> TableModel:
-    """Return a model whose columns go together as is said, by the places of two questions."""
+    """Return a model whose columns go together as is said, by the places of two questions.
+
+    Args:
+        model: of rows.
+        values: correlations of answers; others are 0.
+        deviation: of their noise.
+        counted: whether the columns were counted together, too.
+    """
     questions = questions_of(model.columns, model.shapes)
     pairs = pairs_of([one.place for one in questions])
-    found = np.array([values.get((int(i), int(j)), 0.0) for i, j in pairs])
-    spread = np.full(len(pairs), deviation)
-    return replace(model, correlations=Correlations(questions, pairs, found, spread))
+    stretch = np.array([questions[i].shown / questions[i].told for i, _ in pairs])
+    stretch *= [questions[j].shown / questions[j].told for _, j in pairs]
+    found = Correlations(
+        questions,
+        pairs,
+        np.array([values.get((int(i), int(j)), 0.0) for i, j in pairs]),
+        np.full(len(pairs), deviation),
+        stretch,
+        np.full(len(pairs), counted),
+    )
+    return replace(model, correlations=found)
 
 
 def correlation(model: TableModel, rows: NDArray[np.int32], one: int, other: int) -> float:
-    """Return the correlation of the scores of rows of bins to two questions."""
-    scores = scores_of(rows, questions_of(model.columns, model.shapes))
-    return float(np.corrcoef(scores[:, one], scores[:, other])[0, 1])
+    """Return the correlation of the answers of rows of bins to two questions."""
+    answers = answers_of(rows, questions_of(model.columns, model.shapes))
+    return float(np.corrcoef(answers[:, one], answers[:, other])[0, 1])
 
 
 def rows_model() -> TableModel:
@@ -67,6 +86,19 @@ def test_rows_go_together_as_they_should_and_columns_stay_as_they_are() -> None:
         )
         np.testing.assert_allclose(one, other, atol=0.02)
     assert tilt.times <= 8
+
+
+def test_what_was_counted_of_two_columns_is_kept_within_their_halves() -> None:
+    kept = []
+    for counted in (True, False):
+        model = with_correlations(rows_model(), {(0, 1): 0.3}, 0.01, counted=counted)
+        rows = model._tilted(20_000, np.random.default_rng(0))
+        assert correlation(model, rows, 0, 1) == pytest.approx(0.3, abs=0.03)
+        above = rows[rows[:, 0] >= 5]
+        shares = [(above[above[:, 0] == one][:, 1] == 1).mean() for one in (5, 9)]
+        kept.append(shares[1] - shares[0])
+    assert abs(kept[0]) < 0.05, "as unlikely at 5 as at 9: halves are told alone"
+    assert kept[1] > 0.1, "the more, the farther out"
 
 
 def test_what_noise_explains_is_not_tilted() -> None:
