@@ -19,7 +19,7 @@ def test_init_drafts_three_files_and_tells_the_owner_alone(workplace):
     for value in ("ward0", "w7", "43.625", "30"):
         assert value not in drafted
     assert "trajectories by who, in the order of visit" in made.stdout
-    assert "\naction: dose (called so: --action none if it is none)\nreward: gain (called so" in made.stdout
+    assert "\naction: dose (called so: --action none if it is none)\nreward: gain" in made.stdout
     assert f"--schema {files[0]} --dataset ward-v0" in made.stdout
     again = workplace.privrl("init", table, "--out", out)
     assert again.exit_code == 2
