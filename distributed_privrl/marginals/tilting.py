@@ -260,7 +260,8 @@ def fitted_tilt(traits: Traits, draws: NDArray[np.float32]) -> Tilt | None:
         weights = np.exp(np.minimum(matrix @ slopes + offset, math.log(top)))
         tilted = _Moments(weights @ draws / (weights @ draws[:, -2]), correlations)
         moved = tilted.of(answers=True)[0] - answers
-        found = np.divide(tilted.of(answers=False)[0] - scores, moved, where=moved != 0)
+        shifted = tilted.of(answers=False)[0] - scores
+        found = np.divide(shifted, moved, out=np.zeros_like(moved), where=moved != 0)
         sure = np.abs(moved) > _ALONE * correlations.deviations
         stretch = np.where(sure, np.clip(found, 0.0, _STRETCHED * stretch), stretch)
         aims = aimed(stretch)
