@@ -41,8 +41,8 @@ from distributed_privrl.privacy.metrics import ReleasedValue
 from distributed_privrl.rounds.checkpoint import load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.round_server import RoundServer
 from tests.evaluation.named import info_of
+from tests.marginals.halves import shapes_of, wide
 from tests.marginals.programs import chained
-from tests.marginals.test_correlations import shapes_of, wide
 from tests.worlds.intake import DATASET, RELEASED, Intake
 from tests.worlds.shelf import BOUNDS, Shelf, loan_store
 

@@ -13,10 +13,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.data.bounds import Bounds
-from distributed_privrl.data.declared import Gaps
-from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.marginals import correlations
-from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.correlations import (
     MOST_PAIRS,
     answers_of,
@@ -32,20 +29,12 @@ from distributed_privrl.marginals.shapes import ColumnShape
 from distributed_privrl.marginals.step_tables import step_columns
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import Relation
+from tests.marginals.halves import shapes_of, wide
 from tests.marginals.neighbours import BAD, CAP, COLUMNS, MOST, UNITS, A, B, C, neighbours, table
 from tests.marginals.programs import Adds, Chooses, plan_of, program_of, released_columns, resumed
 from tests.marginals.rows import few_columns, group, steps_of
 
 RELATIONS = [Relation.REPLACE_WITH_NULL, Relation.ADD_OR_REMOVE, Relation.REPLACE_ONE]
-
-
-def shapes_of(columns: TableColumns, masses: dict[int, list[float]] | None = None) -> list[Any]:
-    """Return shapes whose bins are cells, of masses that are told, else all alike."""
-    found = []
-    for place, size in enumerate(columns.sizes):
-        own = np.array((masses or {}).get(place, np.ones(size)), np.float64)
-        found.append(ColumnShape(own, np.arange(size), own, 0.0, np.empty(0)))
-    return found
 
 
 def test_a_number_is_asked_for_its_upper_half_and_a_flag_for_itself() -> None:
@@ -55,23 +44,6 @@ def test_a_number_is_asked_for_its_upper_half_and_a_flag_for_itself() -> None:
     assert sorted(action.answers.tolist()) == [-1, 1]
     assert reward.answers.tolist() == [-1, 1]
     assert [one.place for one in (state, action, reward)] == [0, 1, 2]
-
-
-def wide() -> TableColumns:
-    """Return columns of a number that may be missing, a number, seven actions and a reward."""
-    bounds = Bounds(
-        low=np.zeros(3),
-        high=np.array([3.0, 9.0, 1.0]),
-        step=np.ones(3),
-        columns=("observation_0", "observation_2", "reward"),
-    )
-    return step_columns(
-        TableBox(np.zeros(3, np.float32), np.array([3, 1, 9], np.float32), ((1, 2),)),
-        Discrete(7),
-        bounds,
-        next_observation="absolute",
-        gaps=Gaps(observation=(0,)),
-    )
 
 
 def test_gaps_and_the_most_frequent_categories_are_asked_for_and_rare_ones_are_not() -> None:
