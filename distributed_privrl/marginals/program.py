@@ -51,8 +51,9 @@ class MarginalsProgram(TableProgram[TableModel]):
     Privacy: unit: what owns rows that weigh `UNIT_WEIGHT` together at most (`CountWorker`).
     Relation: the plan's. Sensitivities: `plan.integer_sensitivity` of each count,
     `plan.score_span` of all scores. Events: those of the entry of the plan's schedule that was
-    reserved: ``discrete_gaussian`` for all columns, then ``bounded_range`` and
-    ``discrete_gaussian`` for each choice. Bins, scores' expectations and models follow from
+    reserved: ``discrete_gaussian`` for all columns, one more for correlations, if they are asked
+    for (`correlation_sensitivity`), then ``bounded_range`` and ``discrete_gaussian`` for each
+    choice. Bins, scores' expectations and models follow from
     released counts. Where crashes lost a step, its choices are not made, and the rest is as it was.
     Columns that the configuration asks for are counted without a choice, in place of one that is
     charged all the same: the events of the schedule are those of a run that asks for nothing.

@@ -42,6 +42,8 @@ _TRIALS, _TRIAL, _ROWS_ON_TRIAL = 10, 2_000, 400_000
 _BLOCK = 16_384
 """Trajectories that some are chosen from at once."""
 
+_Steps = list[tuple[NDArray[np.int64], NDArray[np.int32]]]
+
 
 def known_before(columns: TableColumns) -> tuple[int, ...]:
     """Return the columns that are known before a step: time, what came before, state, unit."""
@@ -115,21 +117,28 @@ class Rollout:
         told: Callable[[int], None],
     ) -> Trajectories:
         """Return trajectories in which columns go together as released correlations say."""
-        steps: list[tuple[NDArray[np.int64], NDArray[np.int32]]] = []
-
-        def see(places: NDArray[np.int64], bins: NDArray[np.int32]) -> None:
-            steps.append((places, bins.copy()))
-
-        drawn = self._walk(tilt.times * count, random, *self._balance, see, told)
+        drawn, steps = self._walk_with_steps(tilt.times * count, random, told)
         taken = tilt.chosen(self._traits(len(drawn), steps), count, random)
         kept = np.isin(np.arange(len(drawn)), taken)
         for places, bins in steps:
             self.drift.see(bins[kept[places]])
         return drawn.select(taken)
 
-    def _traits(
-        self, count: int, steps: Sequence[tuple[NDArray[np.int64], NDArray[np.int32]]]
-    ) -> NDArray[np.float32]:
+    def _walk_with_steps(
+        self,
+        count: int,
+        random: np.random.Generator,
+        told: Callable[[int], None] = lambda _: None,
+    ) -> tuple[Trajectories, _Steps]:
+        """Return trajectories, and of each time which of them have a step, and its bins."""
+        steps: _Steps = []
+
+        def see(places: NDArray[np.int64], bins: NDArray[np.int32]) -> None:
+            steps.append((places, bins.copy()))
+
+        return self._walk(count, random, *self._balance, see, told), steps
+
+    def _traits(self, count: int, steps: _Steps) -> NDArray[np.float32]:
         """Return the traits of trajectories ``(N, size)`` from the bins of their steps."""
         traits = self.model.traits
         assert traits is not None
@@ -147,16 +156,7 @@ class Rollout:
         random, rows = np.random.default_rng(_PILOTS), 0
         found: list[NDArray[np.float32]] = []
         while len(found) < _TRIALS and rows < _ROWS_ON_TRIAL:
-            steps: list[tuple[NDArray[np.int64], NDArray[np.int32]]] = []
-
-            def see(
-                places: NDArray[np.int64],
-                bins: NDArray[np.int32],
-                steps: list[tuple[NDArray[np.int64], NDArray[np.int32]]] = steps,
-            ) -> None:
-                steps.append((places, bins.copy()))
-
-            self._walk(_TRIAL, random, *self._balance, see)
+            _, steps = self._walk_with_steps(_TRIAL, random)
             found.append(self._traits(_TRIAL, steps))
             rows += sum(len(places) for places, _ in steps)
         return fitted_tilt(traits, np.concatenate(found))

@@ -34,6 +34,7 @@ from tests.marginals.neighbours import BAD, CAP, COLUMNS, MOST, UNITS, A, B, C, 
 from tests.marginals.programs import Adds, Chooses, plan_of, program_of, released_columns, resumed
 from tests.marginals.rows import few_columns, group, steps_of
 
+SHARE = {"correlations_share": 0.15}
 RELATIONS = [Relation.REPLACE_WITH_NULL, Relation.ADD_OR_REMOVE, Relation.REPLACE_ONE]
 
 
@@ -176,6 +177,13 @@ def test_a_plan_pays_for_correlations_and_keeps_its_budget() -> None:
         share = (first.columns.noise_multiplier / second.vector.noise_multiplier) ** 2
         assert share == pytest.approx(0.15 / 0.35)
         assert plan.schedule[1] == (second.vector.event,)
+        noisier = plan_of(columns, relation=relation.value, choices_share=0.1, **SHARE)
+        as_noisy = plan_of(columns, relation=relation.value, choices_share=0.1)
+        tables = [one.releases[-1].tables for one in (noisier, as_noisy)]
+        assert tables[0] is not None
+        assert tables[1] is not None
+        more = tables[0].noise_multiplier / tables[1].noise_multiplier
+        assert more == pytest.approx(7 / 6, rel=0.01), "docs/marginals.md: a sixth more noise"
         assert all(one.choices for one in choices)
     assert not without.correlated
 

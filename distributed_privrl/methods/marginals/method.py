@@ -33,8 +33,9 @@ class MarginalsMethod(TableRun[TableModel]):
     Args:
         config: of the run.
 
-    Privacy: as `TableRun`; events: ``discrete_gaussian`` for all columns, then ``bounded_range``
-    and ``discrete_gaussian`` for each joint count.
+    Privacy: as `TableRun`; events: ``discrete_gaussian`` for all columns, one more for
+    correlations, if ``training.correlations_share`` asks for them, then ``bounded_range`` and
+    ``discrete_gaussian`` for each joint count.
     """
 
     config: MarginalsConfig | MarginalsJConfig
