@@ -1,35 +1,27 @@
 """Whole trajectories drawn from the model of a step, one step after the other."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from distributed_privrl.core.progress import SAMPLING, Progress, silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.trajectories import Trajectories, Transitions, offsets_of
 from distributed_privrl.marginals.balancing import FirstStates, Odds
-from distributed_privrl.marginals.bins import is_panel
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.crowd import Crowd
 from distributed_privrl.marginals.drawer import Drawer, drawing_order
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.drift import Drift
-from distributed_privrl.marginals.flow import stuck
-from distributed_privrl.marginals.headroom import Headroom, headrooms
-from distributed_privrl.marginals.laterals import Laterals, given_all, laterals_of
-from distributed_privrl.marginals.memory import Memory, remembered
-from distributed_privrl.marginals.shapes import falling
-from distributed_privrl.marginals.steps import length_starts, time_starts
+from distributed_privrl.marginals.endings import Endings
+from distributed_privrl.marginals.memory import Memory
+from distributed_privrl.marginals.outcomes import Outcomes
+from distributed_privrl.marginals.steps import time_starts
 from distributed_privrl.marginals.tilting import Tilt, block_sizes, fitted_tilt
 
-_LEAST = 1e-6
-_ROUNDING = 1e-9
-_WIDEST = 30.0
 _BEGINNERS = 50_000
 _CANDIDATES = 8
 """States of which each trajectory's first one is chosen."""
@@ -239,7 +231,7 @@ class Rollout:
         memory: Memory,
     ) -> list[NDArray[np.float64]]:
         """Draw a step in place, and return its numbers; those of the observation are given."""
-        columns = self.model.columns
+        columns, outcomes = self.model.columns, self._outcomes
         (place,) = columns.of("time")
         starts = time_starts(columns[place].categories)
         bins[:, place] = np.searchsorted(starts, time, side="right") - 1
@@ -248,143 +240,36 @@ class Rollout:
             for _ in columns.of("unit"):
                 self.model.draw_units(bins, self._beginners, random)
             self._begin(bins, random, firsts)
-            first = self.model.numbers(bins, random, places=self._remembered, scores=scores)
+            first = self.model.numbers(bins, random, places=outcomes.remembered, scores=scores)
             memory.see(first, bins)
-            likelier = self._possible(bins)
-            for place in self._reminded:
-                likelier.setdefault(place, np.ones((len(bins), self.model.field.sizes[place])))
-            self._follow_on(bins, likelier, random)
-            self._end(time, bins, random)
-            self._lead_on(bins, likelier, random)
-            asked = [i for i in range(len(columns)) if i not in self._remembered]
+            likelier = outcomes.first(bins)
+            outcomes.follow_on(bins, likelier, random)
+            self._endings.draw(time, bins, random)
+            outcomes.lead_on(bins, likelier, random)
+            asked = [i for i in range(len(columns)) if i not in outcomes.remembered]
             numbers = self.model.numbers(bins, random, places=asked, scores=scores)
-            numbers = [first[i] if i in self._remembered else one for i, one in enumerate(numbers)]
-            return self._within(numbers, bins, scores, random)
+            for place in outcomes.remembered:
+                numbers[place] = first[place]
+            return outcomes.within(numbers, bins, scores, random)
         self._act(bins, random, odds)
         self._drawers[1].fill(bins, random)
-        likelier = self._likelier(bins, scores, before)
-        self._follow_on(bins, likelier, random)
-        self._end(time, bins, random, before)
-        self._lead_on(bins, likelier, random)
+        likelier = outcomes.later(bins, scores, before)
+        outcomes.follow_on(bins, likelier, random)
+        self._endings.draw(time, bins, random, before)
+        outcomes.lead_on(bins, likelier, random)
         known = set(known_before(columns))
         asked = [i for i in range(len(columns)) if i not in known]
         numbers = self.model.numbers(bins, random, places=asked, scores=scores)
         numbers = [before[i] if i in known else one for i, one in enumerate(numbers)]
-        return self._within(numbers, bins, scores, random)
-
-    def _within(
-        self,
-        numbers: list[NDArray[np.float64]],
-        bins: NDArray[np.int32],
-        scores: NDArray[np.float64],
-        random: np.random.Generator,
-    ) -> list[NDArray[np.float64]]:
-        """Return the numbers of a step, with changes that lead to within bounds."""
-        for room in self._headrooms:
-
-            def again(rows: NDArray[np.int64], place: int = room.after) -> NDArray[np.float64]:
-                found = self.model.numbers(
-                    bins[rows], random, places=[place], scores=scores[rows].copy()
-                )
-                return found[place]
-
-            numbers[room.after] = room.kept(numbers[room.before], numbers[room.after], again)
-        return numbers
+        return outcomes.within(numbers, bins, scores, random)
 
     @cached_property
-    def _remembered(self) -> list[int]:
-        """Numbers of a state that have a level."""
-        columns = self.model.columns
-        return [remembered(columns, place) for place in columns.of("memory")]
+    def _outcomes(self) -> Outcomes:
+        return Outcomes(self.model)
 
     @cached_property
-    def _reminded(self) -> list[int]:
-        """What these become, which depends on the level."""
-        columns = self.model.columns
-        own = {columns[place].place for place in self._remembered}
-        return [z for z in columns.of("next_observation") if columns[z].place in own]
-
-    @cached_property
-    def _headrooms(self) -> list[Headroom]:
-        return headrooms(self.model)
-
-    def _likelier(
-        self,
-        bins: NDArray[np.int32],
-        scores: NDArray[np.float64],
-        before: Sequence[NDArray[np.float64]],
-    ) -> dict[int, NDArray[np.float64]]:
-        """Return how much likelier bins of what follows known numbers are by where these lie."""
-        found = self._possible(bins) | {
-            room.after: room.likelihoods(bins[:, room.before], before[room.before])
-            for room in self._headrooms
-        }
-        for place in self._following:
-            one = self.model.couplings.of[place]
-            told = one.leads.likelihoods(bins[:, one.leader], scores[:, one.leader])
-            found[place] = found.get(place, 1.0) * told
-        return found
-
-    def _possible(self, bins: NDArray[np.int32]) -> dict[int, NDArray[np.float64]]:
-        """Return 0 for bins in which a number would fall that never does, else 1, by its place."""
-        columns, shapes = self.model.columns, self.model.shapes
-        found = {}
-        for after in columns.of("next_observation"):
-            before, cells = columns[after].like, columns[after].cells
-            if columns[after].rises and before is not None and cells is not None:
-                never = falling(shapes[after], cells)
-                found[after] = (~never)[bins[:, before]].astype(np.float64)
-        return found
-
-    def _follow_on(
-        self,
-        bins: NDArray[np.int32],
-        likelier: Mapping[int, NDArray[np.float64]],
-        random: np.random.Generator,
-    ) -> None:
-        """Draw anew the bins that follow from where known numbers lie in theirs, in place.
-
-        All that the model knows of a number that is known before a step is its bin. Given all
-        others of the step, a bin of what follows it is as likely as the model has it, times how
-        much likelier it is by where the number lies in its own.
-        """
-        for place, likelihoods in likelier.items():
-            shares = given_all(self.model.field, place, bins) * likelihoods
-            cumulated = shares.cumsum(axis=1)
-            aim = random.random(len(bins)) * cumulated[:, -1]
-            above = (cumulated <= aim[:, None]).sum(axis=1)
-            found = np.minimum(above, shares.shape[1] - 1)
-            bins[:, place] = np.where(cumulated[:, -1] > 0, found, bins[:, place])
-
-    @cached_property
-    def _following(self) -> list[int]:
-        """Numbers that follow one whose place in its bin is known before a step."""
-        columns = self.model.columns
-        changes = {
-            columns[z].place for z in columns.of("next_observation") if columns[z].difference
-        }
-        known = {i for i in columns.of("observation") if columns[i].place not in changes}
-        after = columns.of("reward", "next_observation")
-        return [
-            place
-            for place, one in self.model.couplings.of.items()
-            if place in after and not columns[place].difference and one.leader in known
-        ]
-
-    def _lead_on(
-        self,
-        bins: NDArray[np.int32],
-        likelier: Mapping[int, NDArray[np.float64]],
-        random: np.random.Generator,
-    ) -> None:
-        """Draw what steps lead to anew, where the model does not tell all of it, in place."""
-        if self._laterals is not None:
-            after = {i: one for i, one in likelier.items() if i in self._laterals.places}
-            self._laterals.sweep(bins, random, after)
-
-    @cached_property
-    def _laterals(self) -> Laterals | None:
-        return laterals_of(self.model)
+    def _endings(self) -> Endings:
+        return Endings(self.model, self.longest, self._outcomes.headrooms)
 
     def _act(self, bins: NDArray[np.int32], random: np.random.Generator, odds: Odds) -> None:
         """Draw the actions of a step by odds, in place."""
@@ -469,96 +354,6 @@ class Rollout:
         drawer.fill(bins, np.random.default_rng(0))
         (place,) = columns.of("unit")
         return np.bincount(bins[:, place], minlength=columns[place].size).astype(np.float64)
-
-    def _end(
-        self,
-        time: int,
-        bins: NDArray[np.int32],
-        random: np.random.Generator,
-        before: Sequence[NDArray[np.float64]] = (),
-    ) -> None:
-        """Draw anew which trajectories end, so that as many do as lengths say, in place.
-
-        Odds of ending, which depend on the step, are raised or lowered alike. Steps from where no
-        change leads anywhere are the last, but at times when none is, and in a panel.
-
-        Args:
-            time: of the step.
-            bins: ``(N, V)``.
-            random: of the draws.
-            before: numbers that are known before the step, by column; (): none is.
-        """
-        hazard = self._hazards[time] if time < len(self._hazards) else None
-        if hazard is None:
-            return
-        (place,) = self.model.columns.of("end")
-        if hazard == 0:
-            bins[:, place] = 0
-            return
-        shares = given_all(self.model.field, place, bins)
-        kinds = (shares[:, 1:] + _LEAST * self._kinds) * (self._kinds > 0)
-        goes_on = np.maximum(shares[:, 0], _LEAST)
-        odds, stuck = kinds.sum(axis=1) / goes_on, self._are_stuck(bins, before)
-
-        def likely(log_factor: float) -> NDArray[np.float64]:
-            scaled = odds * np.exp(log_factor)
-            return np.where(stuck, 1.0, scaled / (1 + scaled))
-
-        def missing(log_factor: float) -> float:
-            return float(likely(log_factor).mean()) - hazard
-
-        factor = 0.0
-        if missing(-_WIDEST) >= 0:  # more are stuck than should end
-            factor = -_WIDEST
-        elif missing(_WIDEST) > 0:
-            factor = brentq(missing, -_WIDEST, _WIDEST)
-        ends = random.random(len(bins)) < (1.0 if hazard == 1 else likely(factor))
-        cut = random.random(len(bins)) < kinds[:, -1] / kinds.sum(axis=1)
-        bins[:, place] = np.where(ends, np.where(cut, kinds.shape[1], 1), 0)
-
-    def _are_stuck(
-        self, bins: NDArray[np.int32], before: Sequence[NDArray[np.float64]]
-    ) -> NDArray[np.bool_]:
-        """Say which steps, ``(N,)``, lead nowhere within the bounds."""
-        found = np.zeros(len(bins), np.bool_)
-        for place, own in self._stuck.items():
-            found |= own[bins[:, place]]
-        if before and not is_panel(self.model.lengths):
-            for room in self._headrooms:
-                found |= room.stuck(before[room.before])
-        return found
-
-    @cached_property
-    def _stuck(self) -> dict[int, NDArray[np.bool_]]:
-        return {} if is_panel(self.model.lengths) else stuck(self.model)
-
-    @cached_property
-    def _kinds(self) -> NDArray[np.float64]:
-        """How ends are divided among their kinds, ``(2,)``, where the model expects none.
-
-        A kind that was not seen is 0 everywhere: what the model has of it is its floor.
-        """
-        (place,) = self.model.columns.of("end")
-        masses = self.model.shapes[place].bin_masses[1:]
-        even = np.full(len(masses), 1 / len(masses))
-        return np.asarray(masses / masses.sum() if masses.sum() > 0 else even)
-
-    @cached_property
-    def _hazards(self) -> list[float | None]:
-        """How likely a trajectory ends at each step if it came so far; None: nothing says."""
-        lengths = self.model.lengths
-        if not len(lengths) or lengths.sum() <= 0:
-            return []
-        starts = np.append(length_starts(self.model.columns.longest), self.longest + 1)
-        left = np.cumsum(lengths[::-1])[::-1]
-        hazards: list[float | None] = []
-        for group, (start, stop) in enumerate(pairwise(starts.tolist())):
-            if left[group] <= 0:
-                break
-            each = float(lengths[group] / left[group]) / max(stop - start, 1)  # as many of each
-            found = [each / (1 - place * each) for place in range(stop - start)]
-            hazards += [1.0 if one > 1 - _ROUNDING else one for one in found]
-        return hazards
 
     def _state_after(
         self,

@@ -12,7 +12,7 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.data.trajectories import Trajectories, Transitions, offsets_of
-from distributed_privrl.marginals import belief, flow, implied, rollout
+from distributed_privrl.marginals import belief, endings, flow, implied, outcomes
 from distributed_privrl.marginals.bins import Bins
 from distributed_privrl.marginals.column import STAYS
 from distributed_privrl.marginals.columns import TableColumns
@@ -131,8 +131,8 @@ def test_numbers_come_back_and_a_study_ends_though_columns_alone_were_counted() 
 def test_without_it_numbers_spread_and_people_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above sees what it is for."""
     monkeypatch.setattr(implied, "told_by_flow", lambda *_: {})
-    monkeypatch.setattr(rollout, "stuck", lambda _: {})
-    monkeypatch.setattr(rollout, "headrooms", lambda _: [])
+    monkeypatch.setattr(endings, "stuck", lambda _: {})
+    monkeypatch.setattr(outcomes, "headrooms", lambda _: [])
     drawn = walked(counted())
     year, mood = drawn.observations.T
     fall = np.polyfit(mood, drawn.next_observations[:, 1] - mood, 1)[0]
@@ -327,7 +327,7 @@ def test_in_a_panel_lengths_say_who_ends() -> None:
     panel = np.zeros_like(model.lengths)
     panel[-1] = model.lengths.sum()
     for lengths, ends in ((model.lengths, True), (panel, False)):
-        assert bool(Rollout(replace(model, lengths=lengths), YEARS)._stuck) == ends
+        assert bool(Rollout(replace(model, lengths=lengths), YEARS)._endings._stuck) == ends
 
 
 def test_categories_of_hundreds_of_values_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

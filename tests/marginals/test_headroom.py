@@ -9,6 +9,7 @@ from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.headroom import Headroom, headrooms
+from distributed_privrl.marginals.outcomes import Outcomes
 from distributed_privrl.marginals.rollout import Rollout
 from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
 from distributed_privrl.marginals.steps import length_starts, time_groups
@@ -106,7 +107,7 @@ def test_trajectories_do_not_pile_up_on_the_last_day(monkeypatch: pytest.MonkeyP
 
     found = days()
     assert found.max() <= DAYS
-    monkeypatch.setattr(Rollout, "_headrooms", [])
+    monkeypatch.setattr(Outcomes, "headrooms", [])
     piled = days()
     assert (found == DAYS).mean() < 0.6 * (piled == DAYS).mean()
 

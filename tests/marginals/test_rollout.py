@@ -16,6 +16,7 @@ from distributed_privrl.marginals.column import Part
 from distributed_privrl.marginals.coupling import Coupling, Couplings
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.model import Field
+from distributed_privrl.marginals.outcomes import Outcomes
 from distributed_privrl.marginals.rollout import Rollout, known_before
 from distributed_privrl.marginals.shapes import ColumnShape
 from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
@@ -339,6 +340,6 @@ def test_what_follows_a_known_number_knows_where_it_lies_in_its_bin(
         return float(np.corrcoef(scores)[0, 1])
 
     with_places = later()
-    monkeypatch.setattr(Rollout, "_following", [])
+    monkeypatch.setattr(Outcomes, "_following", [])
     assert with_places > later() + 0.03
     assert with_places == pytest.approx(0.9, abs=0.05)
