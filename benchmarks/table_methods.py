@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.tables.source import BenchmarkTable
 from benchmarks.utility_cells import merged
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.experiments.drafts import CORRELATIONS_SHARE
 from distributed_privrl.experiments.registry import METHODS as INSTALLED
 
 LARGEST_BATCH = 1000
@@ -43,6 +44,9 @@ class MethodSettings:
 
 
 _WITHOUT_PUBLIC_ROWS: Mapping[str, Any] = {"pretraining": {"steps": 0}}
+_CORRELATIONS: Mapping[str, Any] = {
+    "training": {"correlations_share": CORRELATIONS_SHARE},
+}
 
 
 def _hybrid(share: float) -> dict[str, Any]:
@@ -128,6 +132,17 @@ METHODS: Mapping[str, MethodSettings] = {
     ),
     "marginals_j": MethodSettings(
         method="marginals_j", rounds=False, levels=False, trajectories=True, weights=True
+    ),
+    "marginals_correlations": MethodSettings(  # as `privrl init` drafts it for few columns
+        method="marginals", rounds=False, levels=False, weights=True, values=_CORRELATIONS
+    ),
+    "marginals_j_correlations": MethodSettings(
+        method="marginals_j",
+        rounds=False,
+        levels=False,
+        trajectories=True,
+        weights=True,
+        values=_CORRELATIONS,
     ),
     "pgm": MethodSettings(method="pgm", rounds=False, levels=False, weights=True),
     "privsyn": MethodSettings(method="privsyn", rounds=False, levels=False, weights=True),

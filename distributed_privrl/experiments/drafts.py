@@ -27,6 +27,8 @@ _ENDS = {"terminated", "terminal", "done", "died", "dead", "death", "deceased", 
 _REWARD_KINDS: tuple[ColumnKind, ...] = ("number", "whole number", "flag", "date")
 _LABELLED: tuple[ColumnKind, ...] = ("category", "flag")
 _NONE = "none"
+CORRELATIONS_SHARE = 0.15
+"""Of the budget, for how every two columns of a row go together."""
 _MOST_CORRELATED = 40
 """Columns of whose pairs not too many are measured; see `correlations.MOST_PAIRS`."""
 
@@ -499,7 +501,7 @@ def _levels(draft: Draft) -> list[str]:
 
 def _correlated(draft: Draft) -> list[str]:
     """Return that it is measured how every two columns go together."""
-    share = "0.15" if len(draft.with_values) <= _MOST_CORRELATED else "0"
+    share = CORRELATIONS_SHARE if len(draft.with_values) <= _MOST_CORRELATED else 0
     return [
         f"  correlations_share: {share}  # of the budget; it measures how every two columns of a",
         "  # row go together, by one number a pair, so that weak relations are kept, too",
