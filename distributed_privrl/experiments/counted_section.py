@@ -10,6 +10,7 @@ from distributed_privrl.data.labels import MISSING, part_names
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.evaluation.report import Metric, Section
 from distributed_privrl.marginals.asked import NEXT
+from distributed_privrl.marginals.column import ENDS, STAYS
 from distributed_privrl.marginals.stage import CHECKPOINT, STAGE
 from distributed_privrl.marginals.together import (
     CorrelatedColumns,
@@ -33,6 +34,8 @@ _CORRELATED = (
     " far the released rows can be asked the same. What such a number does not tell, such as"
     " curves and tails, is kept only where more was counted."
 )
+FOLLOWS = "What follows actions"
+_FOLLOWS = "The same of each action and what follows it, in the rows that another one follows."
 _STANDS_OUT, _MOST_SHOWN = 3.0, 40
 _EXPLANATION = (
     "The method counted each column by itself, and then the columns of each line below together,"
@@ -135,28 +138,47 @@ def _correlated(related: Answer[Sequence[CorrelatedColumns]], info: DatasetInfo)
     """Return what was measured of every two columns; nothing where that was not asked for."""
     if not related.value:
         return []
+    told = {
+        title: [place for place, one in enumerate(related.value) if one.follows == follows]
+        for title, follows in ((CORRELATED, False), (FOLLOWS, True))
+    }
+    return [
+        _correlated_section(related, places, title, info)
+        for title, places in told.items()
+        if places
+    ]
+
+
+def _correlated_section(
+    related: Answer[Sequence[CorrelatedColumns]],
+    places: Sequence[int],
+    title: str,
+    info: DatasetInfo,
+) -> Section:
+    """Return the section of some pairs of answers, the strongest of which have lines."""
     count = Metric(
         name="pairs of answers",
-        value=related.map(len),
+        value=related.map(lambda _: len(places)),
         explanation="of which the strongest are shown, as far as they stand out from noise: of two"
         " columns more than one where a category has more than two values, or a number may be"
         " missing.",
     )
     shown = [
         place
-        for place, one in enumerate(related.value)
-        if abs(one.value) > _STANDS_OUT * one.deviation
+        for place in places
+        if abs(related.value[place].value) > _STANDS_OUT * related.value[place].deviation
     ][:_MOST_SHOWN]
     lines = [
         Metric(
-            name=f"pair {place + 1}",
+            name=f"pair {number}",
             value=related.then(lambda told, place=place: told[place]).map(
                 lambda one: correlation_in_words(one, info)
             ),
         )
-        for place in shown
+        for number, place in enumerate(shown, 1)
     ]
-    return [Section(title=CORRELATED, explanation=_CORRELATED, metrics=[count, *lines])]
+    explanation = _CORRELATED if title == CORRELATED else _FOLLOWS
+    return Section(title=title, explanation=explanation, metrics=[count, *lines])
 
 
 def correlation_in_words(one: CorrelatedColumns, info: DatasetInfo) -> str:
@@ -175,17 +197,24 @@ def correlation_in_words(one: CorrelatedColumns, info: DatasetInfo) -> str:
 
 def _question_in_words(name: str, kind: str, number: float, info: DatasetInfo) -> str:
     """Return what is asked of a column, in the words of whoever owns the table."""
+    if name == "end":
+        return f"the trajectory {ENDS[int(number)]}"
     column = column_in_words(name, info)
     if kind == "missing":
         return f"{column} is missing"
     if kind == "above":
         return f"{column} is {number:,.6g} or more"
-    declared = None if info.declared is None else info.declared.kinds.get(column)
-    place = int(number)
+    own = column_in_words(name.removeprefix("change_").removeprefix("next_"), info)
+    place, verb = int(number), "is"
+    if name.startswith("change_"):
+        if place == STAYS:
+            return f"{own} stays"
+        column, place, verb = own, place - 1, "becomes"
+    declared = None if info.declared is None else info.declared.kinds.get(own)
     if not isinstance(declared, CategoryKind | FlagKind):
-        return f"{column} is category {place}"
+        return f"{column} {verb} category {place}"
     label = declared.labels[place]
-    return f"{column} is {'missing' if label is None else label}"
+    return f"{column} {verb} {'missing' if label is None else label}"
 
 
 def of_trajectories(made: Sequence[CountedTogether], info: DatasetInfo) -> str:

@@ -30,7 +30,7 @@ _NONE = "none"
 CORRELATIONS_SHARE = 0.15
 """Of the budget, for how every two columns of a row go together."""
 _MOST_CORRELATED = 40
-"""Columns of whose pairs not too many are measured; see `correlations.MOST_PAIRS`."""
+"""Columns of whose pairs not too many are measured; see `correlations.MOST_SUMS`."""
 
 
 @dataclass(frozen=True, kw_only=True)

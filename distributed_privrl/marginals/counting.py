@@ -11,7 +11,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.shards import ShardRef, load_trajectories, rows_by_unit, shard_of
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.marginals.columns import CodedRows, TableColumns
-from distributed_privrl.marginals.correlations import Question, pairs_of, summed_products
+from distributed_privrl.marginals.correlations import Question, summed_answers
 from distributed_privrl.marginals.steps import Steps, length_starts, steps_in_time
 from distributed_privrl.marginals.tables import Clique, counts_of
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
@@ -192,18 +192,17 @@ class CountWorker:
     def correlations(
         self, bins: Sequence[NDArray[np.int64]], questions: Sequence[Question]
     ) -> NDArray[np.int64]:
-        """Return the sums of the products of answers to two questions, ``(H,)``.
+        """Return the sums of products of answers to two questions, and of answers, ``(H + M,)``.
 
         Args:
             bins: of each column, the bin of each cell; public.
-            questions: to columns of a row; public.
+            questions: to columns; public.
 
         Privacy: a unit moves each sum by `UNIT_WEIGHT` at most, up or down; see
         `correlations.correlation_sensitivity`. Event: ``discrete_gaussian``.
         """
         self._set_bins(bins)
-        pairs = pairs_of([one.place for one in questions])
-        return summed_products(self._bins, self._weights, questions, pairs)
+        return summed_answers(self._bins, self._weights, questions, self._columns)
 
     def _weights_of(self, clique: Sequence[int]) -> NDArray[np.float64]:
         """Return what each row weighs in a count of columns, ``(N,)``."""

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from distributed_privrl.core.config import PositiveInt, PrivacyConfig, Probability, StrictModel
 from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.marginals.correlations import MOST_PAIRS, correlation_sensitivity
+from distributed_privrl.marginals.correlations import MOST_SUMS, correlation_sensitivity
 from distributed_privrl.marginals.tables import Clique
 from distributed_privrl.marginals.verdict import pairs_in_words, pairs_of, verdict_of
 from distributed_privrl.marginals.workload import LARGEST_WEIGHT
@@ -66,8 +66,8 @@ class SelectionConfig(StrictModel):
         ge=0,
         lt=1,
         description="part of the budget that measures how every two columns of a row (observation,"
-        " action, reward) go together, by one number a pair; 0: none. With .15 weak relations are"
-        " kept, too, that no joint count is spent on",
+        " action, reward, end) go together, and each action and what follows it, by one number a"
+        " pair; 0: none. With .15 weak relations are kept, too, that no joint count is spent on",
     )
 
     def ways(self) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ class MarginalsPlan(ReleasePlan):
         counts: joint counts that each step after the first one measures.
         cliques: joint counts that are measured whatever was released; empty: what was released
             decides.
-        correlated: pairs of questions whose correlations the second step measures; 0: it does not.
+        correlated: sums by which the second step measures how columns go together; 0: it does not.
 
     Raises:
         UnsafeError: the schedule charges something else than what is drawn.
@@ -211,7 +211,7 @@ def marginals_plan(
     histograms: int,
     sizes: Sequence[int] = (),
     rows_per_unit: int = 1,
-    pairs: int = 0,
+    sums: int = 0,
     epsilon: float | None,
     delta: float,
     assumed: bool = False,
@@ -229,7 +229,7 @@ def marginals_plan(
         histograms: of single columns, that a row has one entry in each of.
         sizes: cells or categories of each column, as far as is known.
         rows_per_unit: rows that a unit must have to weigh one.
-        pairs: of questions to the columns of a row; see `correlations.most_pairs`.
+        sums: of answers to questions, by which columns go together; see `correlations.most_sums`.
         epsilon: of the stage; None: without privacy.
         delta: of the stage.
         assumed: the dataset may have other columns, as far as is known.
@@ -248,11 +248,11 @@ def marginals_plan(
             f"columns_share={config.columns_share:g}{named} and choices_share={choices:g}"
             " leave nothing for joint counts: lower them"
         )
-    correlated = pairs if correlating else 0
-    if correlated > MOST_PAIRS:
+    correlated = sums if correlating else 0
+    if correlated > MOST_SUMS:
         raise ConfigError(
-            f"correlations_share={correlating:g} measures {correlated} pairs, and"
-            f" {MOST_PAIRS} are the most that noise leaves anything of: leave out columns that"
+            f"correlations_share={correlating:g} measures {correlated} sums of answers,"
+            f" and {MOST_SUMS} are the most that noise leaves anything of: leave out columns that"
             " nobody needs, or set it to 0"
         )
     total = tables_in_all(config, columns=columns, units=units.value, epsilon=about_epsilon)
@@ -261,7 +261,7 @@ def marginals_plan(
         "columns_assumed" if assumed else "columns": columns,
         "joint_counts": total,
         "pairs_of_columns": pairs_of(columns),
-        **({"correlated_pairs": correlated} if correlated else {}),
+        **({"correlations": correlated} if correlated else {}),
     }
     effort = Effort(joint_counts=total * (1 + pairs_of(columns) / _PAIRS))
     of_what = f"for an assumed table of {columns} columns" if assumed else f"of {columns} columns"

@@ -124,8 +124,7 @@ class MarginalsProgram(TableProgram[TableModel]):
             self._questions,
             sums,
             deviation,
-            bins.shapes,
-            total=bins.total,
+            bins,
             cliques=[one.clique for one in tables],
         )
 
@@ -161,9 +160,9 @@ class MarginalsProgram(TableProgram[TableModel]):
         *,
         tag: int,
     ) -> None:
-        """Measure how every two columns of a row go together.
+        """Measure how every two columns of a row go together, and how what follows does.
 
-        Privacy: sensitivity: `correlation_sensitivity` of the pairs, at most of those that the plan
+        Privacy: sensitivity: `correlation_sensitivity` of the sums, at most of those that the plan
         pays for; event: ``discrete_gaussian``.
         """
         questions = self._questions
@@ -179,14 +178,14 @@ class MarginalsProgram(TableProgram[TableModel]):
         found = self._found(*self._correlations)
         self._related = correlated_columns(known.columns, known.shapes, found)
 
-    def _check_correlations_paid(self, pairs: int, release: StepRelease) -> None:
-        """Refuse a plan that was drawn up for fewer pairs, or for less of what a unit moves."""
+    def _check_correlations_paid(self, sums: int, release: StepRelease) -> None:
+        """Refuse a plan that was drawn up for fewer sums, or for less of what a unit moves."""
         assert release.vector is not None
-        needed = correlation_sensitivity(self.relation, pairs)
-        if pairs > self._spec.plan.correlated or release.vector.sensitivity < needed * (1 - 1e-12):
+        needed = correlation_sensitivity(self.relation, sums)
+        if sums > self._spec.plan.correlated or release.vector.sensitivity < needed * (1 - 1e-12):
             raise UnsafeError(
-                f"the plan pays for {self._spec.plan.correlated} pairs and a sensitivity of"
-                f" {release.vector.sensitivity:.6g}, and {pairs} with {needed:.6g} would be"
+                f"the plan pays for {self._spec.plan.correlated} sums of answers and a sensitivity"
+                f" of {release.vector.sensitivity:.6g}, and {sums} with {needed:.6g} would be"
                 " measured: the columns are not those that it was drawn up for"
             )
 

@@ -18,7 +18,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.marginals.column import ENDS
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.config import CountedConfig, TableConfig, TrajectoryTableConfig
-from distributed_privrl.marginals.correlations import most_pairs
+from distributed_privrl.marginals.correlations import most_sums
 from distributed_privrl.marginals.counting import (
     CountSpec,
     CountWorker,
@@ -285,7 +285,7 @@ def stage_plan(
         histograms=ASSUMED_COLUMNS if columns is None else columns.histograms,
         sizes=() if columns is None else columns.sizes,
         rows_per_unit=rows_per_unit,
-        pairs=math.comb(ASSUMED_COLUMNS, 2) if columns is None else most_pairs(columns),
+        sums=math.comb(ASSUMED_COLUMNS, 2) if columns is None else most_sums(columns),
         assumed=table.assumed,
         epsilon=epsilon,
         delta=delta,

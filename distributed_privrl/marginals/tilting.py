@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from distributed_privrl.marginals.column import Part
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.correlations import Correlations, Masses, answers_of, scores_of
 
@@ -39,12 +40,14 @@ class Traits:
     """What is summed up over the rows of each draw of a model: a row, or a whole trajectory.
 
     Args:
+        columns: of the table.
         correlations: that were released.
         held: of each column of a row, the group ``(K,)`` of each of its bins.
         unit_rows: ``(U,)`` rows of a unit of each class, about: so many weigh one.
         unit_place: column of the classes; None: there are none, and rows weigh alike.
     """
 
+    columns: TableColumns
     correlations: Correlations
     held: tuple[tuple[int, NDArray[np.int64]], ...]
     unit_rows: NDArray[np.float64]
@@ -66,7 +69,7 @@ class Traits:
         if self.unit_place is not None:
             weights = (self.unit_rows[0] / self.unit_rows[rows[:, self.unit_place]])[:, None]
         questions = self.correlations.questions
-        scores, answers = scores_of(rows, questions), answers_of(rows, questions)
+        scores, answers = (of(rows, questions, self.columns) for of in (scores_of, answers_of))
         first, second = self.correlations.pairs.T
         parts = [one[:, first] * one[:, second] for one in (scores, answers)]
         parts += [scores, answers, scores**2, answers**2]
@@ -86,13 +89,14 @@ def traits_of(
         shapes: of each column.
         correlations: that were released.
     """
+    after: tuple[Part, ...] = () if columns.of("time") else ("next_observation",)
     held = tuple(
         (place, _groups(shapes[place].bin_masses))
-        for place in columns.of("observation", "action", "reward", "end", "time")
+        for place in columns.of("observation", "action", "reward", "end", "time", *after)
     )
     unit = next(iter(columns.of("unit")), None)
     rows = np.ones(1) if columns.unit_sizes is None else columns.unit_sizes.rows
-    return Traits(correlations, held, rows, unit)
+    return Traits(columns, correlations, held, rows, unit)
 
 
 def _groups(masses: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from distributed_privrl.marginals.column import Column
 from distributed_privrl.marginals.columns import TableColumns
-from distributed_privrl.marginals.correlations import Correlations, Question
+from distributed_privrl.marginals.correlations import Correlations, Question, untold_of
 from distributed_privrl.marginals.plan import in_units
 from distributed_privrl.marginals.shapes import ColumnShape
 from distributed_privrl.marginals.tables import Clique
@@ -87,6 +87,7 @@ class CorrelatedColumns:
             ``missing``; whether a category ``is`` the one of that place.
         value: correlation of the two answers, 1 for yes and 0 for no.
         deviation: of its noise.
+        follows: whether one of the columns is of what follows.
 
     Privacy: post-processing of released sums and of released counts of single columns.
     """
@@ -95,6 +96,7 @@ class CorrelatedColumns:
     asked: tuple[tuple[str, float], tuple[str, float]]
     value: float
     deviation: float
+    follows: bool
 
 
 def correlated_columns(
@@ -109,16 +111,16 @@ def correlated_columns(
     """
     asked = [_asked(columns[one.place], shapes[one.place], one) for one in found.questions]
     names = [columns[one.place].name for one in found.questions]
+    after = set(untold_of(columns, [one.place for one in found.questions]).tolist())
     told = [
         CorrelatedColumns(
             columns=(names[one], names[other]),
             asked=(asked[one], asked[other]),
             value=round(float(value), 4),
             deviation=round(float(deviation), 4),
+            follows=bool({one, other} & after),
         )
-        for (one, other), value, deviation in zip(
-            found.pairs.tolist(), found.values, found.deviations, strict=True
-        )
+        for (one, other), value, deviation in zip(found.pairs.tolist(), *found.among, strict=True)
     ]
     return sorted(told, key=lambda one: -abs(one.value))
 
@@ -151,6 +153,7 @@ def correlated_from_tensors(tensors: Mapping[str, Tensor]) -> list[CorrelatedCol
             asked=((first[0], float(first[1])), (second[0], float(second[1]))),
             value=one["value"],
             deviation=one["deviation"],
+            follows=one["follows"],
         )
         for one in found
         for first, second in [one["asked"]]

@@ -23,7 +23,7 @@ from distributed_privrl.experiments.counted_section import (
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.correlations import (
-    pairs_of,
+    most_sums,
     questions_of,
     released_correlations,
 )
@@ -41,7 +41,7 @@ from distributed_privrl.privacy.metrics import ReleasedValue
 from distributed_privrl.rounds.checkpoint import load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.round_server import RoundServer
 from tests.evaluation.named import info_of
-from tests.marginals.halves import shapes_of, wide
+from tests.marginals.halves import Known, shapes_of, wide
 from tests.marginals.programs import chained
 from tests.worlds.intake import DATASET, RELEASED, Intake
 from tests.worlds.shelf import BOUNDS, Shelf, loan_store
@@ -268,7 +268,11 @@ def test_how_columns_go_together_is_told_by_questions_that_a_reader_can_ask() ->
 
     def line(one: str, first: tuple[str, float], other: str, second: tuple[str, float]) -> str:
         told = CorrelatedColumns(
-            columns=(one, other), asked=(first, second), value=-0.2149, deviation=0.0062
+            columns=(one, other),
+            asked=(first, second),
+            value=-0.2149,
+            deviation=0.0062,
+            follows=False,
         )
         return correlation_in_words(told, info)
 
@@ -281,14 +285,30 @@ def test_how_columns_go_together_is_told_by_questions_that_a_reader_can_ask() ->
     assert line("action", ("above", 12345.5), "reward", ("is", 1.0)) == (
         "dose is 12,345.5 or more, and gain is category 1: -0.21, give or take 0.012"
     )
+    assert line("observation_2", ("is", 2.0), "next_observation_2", ("is", 0.0)) == (
+        "ward is C, and next ward is A: -0.21, give or take 0.012"
+    )
+    assert line("action", ("above", 2.0), "change_next_observation_2", ("is", 0.0)) == (
+        "dose is 2 or more, and ward stays: -0.21, give or take 0.012"
+    )
+    assert line("action", ("above", 2.0), "change_next_observation_2", ("is", 3.0)) == (
+        "dose is 2 or more, and ward becomes C: -0.21, give or take 0.012"
+    )
+    assert line("observation_0", ("above", 2.0), "change_next_observation_0", ("above", 1.0)) == (
+        "age is 2 or more, and change of age is 1 or more: -0.21, give or take 0.012"
+    )
+    assert line("observation_0", ("above", 2.0), "end", ("is", 1.0)) == (
+        "age is 2 or more, and the trajectory terminates: -0.21, give or take 0.012"
+    )
 
 
 def test_questions_are_told_as_they_were_asked_and_kept() -> None:
     columns = wide()
     shapes = shapes_of(columns, {0: [3, 1, 1, 1, 4], 2: [5, 1, 9, 0.01, 2, 1, 0]})
     asked = questions_of(columns, shapes)
-    pairs = len(pairs_of([one.place for one in asked]))
-    found = released_correlations(asked, 3 * np.arange(pairs) - 20, 1.0, shapes, 100.0)
+    known = Known(columns, shapes, 100.0, 100.0)
+    sums = 3 * np.arange(most_sums(columns)) - 20
+    found = released_correlations(asked, sums, 1.0, known)
     told = correlated_columns(columns, shapes, found)
     names = {one for pair in told for one in zip(pair.columns, pair.asked, strict=True)}
     assert {

@@ -52,8 +52,8 @@ from tests.worlds.intake import Intake
 Draw = tuple[str, float]
 """A choice and its scale, or a release and its standard deviation."""
 B = (3.0, 1, 1.0, 3.0, True)
-OPPOSITE = (3.0, 0, 1.0, 3.0, True)
-"""Two of its three products are the opposite of those of B."""
+OPPOSITE = (0.0, 1, 0.0, 0.0, True)
+"""Six of its eight sums of answers are the opposite of those of B, and no unit has more."""
 
 
 @dataclass
@@ -250,7 +250,7 @@ def gate_moved_counts(_: Path) -> None:
 
 
 def gate_moved_correlations(_: Path) -> None:
-    """A unit, whatever its rows are, moves the sums of products by what is charged at most."""
+    """A unit, whatever its rows are, moves the sums of answers by what is charged at most."""
     columns = few_columns()
     bins = [np.arange(size) for size in columns.sizes]
     shapes = [

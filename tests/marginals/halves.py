@@ -1,5 +1,7 @@
 """Columns whose halves are asked for, and shapes that say where these lie."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,7 @@ from gymnasium.spaces import Discrete
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.declared import Gaps
 from distributed_privrl.data.spaces import TableBox
+from distributed_privrl.marginals.column import NextObservation
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.shapes import ColumnShape
 from distributed_privrl.marginals.step_tables import step_columns
@@ -22,8 +25,22 @@ def shapes_of(columns: TableColumns, masses: dict[int, list[float]] | None = Non
     return found
 
 
-def wide() -> TableColumns:
-    """Return columns of a number that may be missing, a number, seven actions and a reward."""
+@dataclass
+class Known:
+    """What is known of all columns: see `correlations.Known`."""
+
+    columns: TableColumns
+    shapes: Sequence[Any]
+    total: float
+    followed: float
+
+
+def wide(following: NextObservation = "absolute") -> TableColumns:
+    """Return columns of a number that may be missing, a number, seven actions and a reward.
+
+    Args:
+        following: how next observations are told.
+    """
     bounds = Bounds(
         low=np.zeros(3),
         high=np.array([3.0, 9.0, 1.0]),
@@ -34,6 +51,6 @@ def wide() -> TableColumns:
         TableBox(np.zeros(3, np.float32), np.array([3, 1, 9], np.float32), ((1, 2),)),
         Discrete(7),
         bounds,
-        next_observation="absolute",
+        next_observation=following,
         gaps=Gaps(observation=(0,)),
     )

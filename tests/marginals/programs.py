@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from distributed_privrl.core.config import PrivacyConfig
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.marginals.columns import TableColumns
-from distributed_privrl.marginals.correlations import most_pairs
+from distributed_privrl.marginals.correlations import most_sums
 from distributed_privrl.marginals.loss import Measured
 from distributed_privrl.marginals.model import Field, _factorised
 from distributed_privrl.marginals.plan import MarginalsPlan, SelectionConfig, marginals_plan
@@ -68,7 +68,7 @@ def plan_of(
         units=UNITS,
         columns=len(columns),
         histograms=columns.histograms,
-        pairs=most_pairs(columns),
+        sums=most_sums(columns),
         epsilon=epsilon,
         delta=1e-5,
     )

@@ -38,23 +38,20 @@ def with_correlations(
         counted: whether the columns were counted together, too.
     """
     questions = questions_of(model.columns, model.shapes)
-    pairs = pairs_of([one.place for one in questions])
+    pairs = pairs_of(model.columns, [one.place for one in questions])
     stretch = np.array([questions[i].shown / questions[i].told for i, _ in pairs])
     stretch *= [questions[j].shown / questions[j].told for _, j in pairs]
+    own = np.array([values.get((int(i), int(j)), 0.0) for i, j in pairs])
+    noise = np.full(len(pairs), deviation)
     found = Correlations(
-        questions,
-        pairs,
-        np.array([values.get((int(i), int(j)), 0.0) for i, j in pairs]),
-        np.full(len(pairs), deviation),
-        stretch,
-        np.full(len(pairs), counted),
+        questions, pairs, own, noise, stretch, np.full(len(pairs), counted), np.stack([own, noise])
     )
     return replace(model, correlations=found)
 
 
 def correlation(model: TableModel, rows: NDArray[np.int32], one: int, other: int) -> float:
     """Return the correlation of the answers of rows of bins to two questions."""
-    answers = answers_of(rows, questions_of(model.columns, model.shapes))
+    answers = answers_of(rows, questions_of(model.columns, model.shapes), model.columns)
     return float(np.corrcoef(answers[:, one], answers[:, other])[0, 1])
 
 

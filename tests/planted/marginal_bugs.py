@@ -345,12 +345,12 @@ def correlations_of_null_alone(patch: pytest.MonkeyPatch) -> None:
 
 def products_of_whole_rows(patch: pytest.MonkeyPatch) -> None:
     """Every row weighs a whole unit in the products, however many its unit has."""
-    right = counting.summed_products
+    right = counting.summed_answers
 
     def summed(rows: Any, weights: Any, *asked: Any) -> Any:
         return right(rows, np.where(weights > 0, float(counting.UNIT_WEIGHT), 0.0), *asked)
 
-    patch.setattr(counting, "summed_products", summed)
+    patch.setattr(counting, "summed_answers", summed)
 
 
 def halves_from_exact_counts(patch: pytest.MonkeyPatch) -> None:

@@ -91,17 +91,17 @@ CASES: dict[str, tuple[Plant, Gate, str]] = {
     "correlations as one pair": (
         marginal_bugs.correlations_as_one_pair,
         gates.gate_moved_correlations,
-        "1 rows move correlations by 1.732, 1.000 charged",
+        "1 rows move correlations by 2.828, 1.000 charged",
     ),
     "correlations of null alone": (
         marginal_bugs.correlations_of_null_alone,
         gates.gate_moved_correlations,
-        "1 rows move correlations by 2.828, 2.449 charged",
+        "1 rows move correlations by 4.899, 4.000 charged",
     ),
     "products of whole rows": (
         marginal_bugs.products_of_whole_rows,
         gates.gate_moved_correlations,
-        "3 rows move correlations by 5.196, 1.732 charged",
+        "3 rows move correlations by 8.485, 2.828 charged",
     ),
     "halves from exact counts": (
         marginal_bugs.halves_from_exact_counts,

@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ import pytest
 
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.experiments import judging
-from distributed_privrl.experiments.counted_section import CORRELATED
+from distributed_privrl.experiments.counted_section import CORRELATED, FOLLOWS
 from distributed_privrl.marginals import belief, cleaning, rollout
-from distributed_privrl.marginals.correlations import correlation_sensitivity, most_pairs
+from distributed_privrl.marginals.correlations import correlation_sensitivity, most_sums
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import Relation
 from tests.marginals.answers import Answers, moved
@@ -48,7 +49,7 @@ class Correlated(Clinic):
 
 
 def sums_of(place: Clinic, workers: int = 1, cap: Any = MAX_LENGTH) -> Any:
-    """Return the exact sums of the products of answers, by public halves of all columns."""
+    """Return the exact sums of answers, by public halves of all columns."""
     from distributed_privrl.marginals.correlations import questions_of
     from tests.marginals.halves import shapes_of
 
@@ -62,13 +63,13 @@ def sums_of(place: Clinic, workers: int = 1, cap: Any = MAX_LENGTH) -> Any:
 
 
 def test_nobody_moves_correlations_by_more_than_is_charged(tmp_path: Path) -> None:
-    found, everybody = {}, PEOPLE | {"the same": stays([([HIGH] * 9, True, DOSE, 1)])}
+    found, everybody = {}, PEOPLE | {"the same": stays([([HIGH] * 2, False, DOSE, 1)] * 9)}
     with warnings.catch_warnings(), np.errstate(all="raise"):
         warnings.simplefilter("error", RuntimeWarning)
         for name, rows in ({"": None} | everybody | {"worst": WORST}).items():
             people = [OTHERS] if rows is None else [rows, OTHERS]
             found[name], columns = sums_of(Correlated(tmp_path / "place", *people))
-    pairs = most_pairs(columns)
+    pairs = most_sums(columns)
     assert len(found[""]) <= pairs
     apart = [moved("L2", found[name], found[""]) for name in everybody]
     assert max(apart) <= correlation_sensitivity(Relation.REPLACE_WITH_NULL, pairs)
@@ -108,7 +109,7 @@ def test_what_leaves_is_told_by_released_sums_alone(
     assert not changed, f"{changed} tell of exact sums"
     kinds = [one.kind for one in files["events"]]
     assert kinds[:2] == ["discrete_gaussian", "discrete_gaussian"]
-    pairs = most_pairs(place.columns())
+    pairs = most_sums(place.columns())
     charged = correlation_sensitivity(Relation.REPLACE_WITH_NULL, pairs)
     assert files["events"][1].sensitivity == pytest.approx(charged)
     assert nobody[1][1] == pytest.approx(charged)
@@ -119,25 +120,40 @@ def test_what_leaves_is_told_by_released_sums_alone(
 
 
 def levels(seed: int, count: int) -> Trajectories:
-    """Return stays of people whose pulse goes with what they were tested with, and little else."""
+    """Return stays of people whose pulse goes with what they were tested with, and little else.
+
+    Half of the days have a dose, and what is tested is higher after it.
+    """
     source, found = np.random.default_rng(seed), []
-    for _ in range(count):
+    dosed = source.random((count, 4)) < 0.5
+    for doses in dosed:
         own = source.normal()
-        hdl = np.clip(np.round(60 + 12 * source.normal(size=4) + 6 * own), 10, 110)
+        after = np.append(0.0, np.where(doses, 3.0, -3.0)[:-1])
+        hdl = np.clip(np.round(60 + 12 * source.normal(size=4) + 6 * own + after), 10, 110)
         pulse = np.clip(0.5 * own + source.normal(size=4), -4, 4)
         ill = source.random(4) < 0.3
         states = [
             (day, test, 0, beat, sick)
             for day, (test, beat, sick) in enumerate(zip(hdl, pulse, ill, strict=True))
         ]
-        found.append(([*states, states[-1]], True, (1.0, 0.0), 0.0))
-    return stays(found, np.arange(count) + 10)
+        found.append(([*states, states[-1]], True, (0.0, 0.0), 0.0))
+    rows = stays(found, np.arange(count) + 10)
+    actions = np.stack([5 * dosed.ravel(), np.zeros(dosed.size)], axis=1)
+    return replace(rows, actions=actions.astype(np.float32))
 
 
 def pulse_and_hdl(rows: Trajectories) -> float:
     """Return the correlation of the two numbers."""
     steps = rows.transitions("trajectory").observations
     return float(np.corrcoef(steps[:, 1], steps[:, 3])[0, 1])
+
+
+def dose_and_next_hdl(rows: Trajectories) -> float:
+    """Return the correlation of a dose with what is tested the day after."""
+    steps = rows.transitions("trajectory")
+    followed = ~(steps.terminated | steps.truncated)
+    after = steps.next_observations[followed, 1]
+    return float(np.corrcoef(steps.actions[followed, 0], after)[0, 1])
 
 
 def test_a_weak_relation_that_no_joint_count_is_of_is_kept_and_reported(tmp_path: Path) -> None:
@@ -164,9 +180,13 @@ def test_a_weak_relation_that_no_joint_count_is_of_is_kept_and_reported(tmp_path
         made[share] = rows
         report = result.directory.report.read_text()
         assert (CORRELATED in report) == bool(share)
-        told = re.search(r"hdl is [56]\d or more, and pulse is [-.\de]+ or more: 0\.1\d", report)
-        assert (told is not None) == bool(share)
-    real = pulse_and_hdl(people)
-    assert 0.1 < real < 0.25
-    assert pulse_and_hdl(made[0.2]) > 0.6 * real
-    assert abs(pulse_and_hdl(made[0.0])) < 0.4 * real
+        assert (FOLLOWS in report) == bool(share)
+        both = r"hdl is [56]\d or more, and pulse is [-.\de]+ or more: 0\.1\d"
+        effect = r"dose is [1-5] or more, and next hdl is [56]\d or more: 0\.1\d"
+        for told in (both, effect):
+            assert (re.search(told, report) is not None) == bool(share), told
+    for relation in (pulse_and_hdl, dose_and_next_hdl):
+        real = relation(people)
+        assert 0.1 < real < 0.25
+        assert relation(made[0.2]) > 0.6 * real
+        assert abs(relation(made[0.0])) < 0.4 * real
