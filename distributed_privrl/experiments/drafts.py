@@ -26,6 +26,7 @@ _REWARDS = {"reward", "rewards", "outcome", "return", "gain", "profit", "score",
 _ENDS = {"terminated", "terminal", "done", "died", "dead", "death", "deceased", "churned"}
 _REWARD_KINDS: tuple[ColumnKind, ...] = ("number", "whole number", "flag", "date")
 _LABELLED: tuple[ColumnKind, ...] = ("category", "flag")
+_UNSORTED: tuple[ColumnKind, ...] = ("category", "text", "unclear date")
 _NONE = "none"
 CORRELATIONS_SHARE = 0.15
 """Of the budget, for how every two columns of a row go together."""
@@ -184,6 +185,11 @@ def drafted(profile: Profile, asked: AskedRoles, *, source: Path, dataset: str) 
         raise ConfigError(
             f"--action {wrong[0]} holds {profile[wrong[0]].kind}: an action is a"
             f" {', '.join(USABLE[:-1])} or {USABLE[-1]}"
+        )
+    if asked.rows.order is not None and profile[asked.rows.order].kind in _UNSORTED:
+        raise ConfigError(
+            f"--order {order} holds a {profile[asked.rows.order].kind}: rows are sorted by numbers"
+            " or ISO 8601 times; name a column of these, or add one that numbers the rows"
         )
     told = {"action": asked.action or actions, "reward": asked.reward or reward}
     return Draft(

@@ -62,8 +62,9 @@ def pairs_in_words(
         better = ", ".join([*ways, "leave out columns that nobody needs"])
         return f"{found}, and other relations are indirect or lost: {better}"
     return (
-        f"{found}; of every two columns of a row it is measured how their halves or frequent values"
-        f" go together, by {correlated} numbers, each to within {2 * deviation:.2g} (more where one"
+        f"{found}; of every two columns of a row, and of actions and what follows them, it is"
+        " measured how their halves or frequent values go together, by"
+        f" {correlated} numbers, each to within {2 * deviation:.2g} (more where one"
         " of them is rare), and rows are chosen by it; what such a number does not tell, such as"
         " curves and tails, is guessed where nothing was counted"
     )

@@ -158,6 +158,11 @@ def test_roles_that_are_named_are_taken() -> None:
             draft_of(stays(), **asked)
 
 
+def test_a_category_sorts_no_rows() -> None:
+    with pytest.raises(ConfigError, match="--order ward holds a category: rows are sorted by num"):
+        draft_of(stays(), Roles(trajectory="patient_id", order="ward"))
+
+
 def test_a_table_without_anything_to_observe_says_what_is_needed() -> None:
     few = stays()[["dose", "gain", "remark"]]
     with pytest.raises(
