@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.harness import SEED, Result
-from benchmarks.trajectory_models import DATASET, model_of
+from benchmarks.trajectory_models import columns_kept, drawn_panel
 from distributed_privrl.core.random import Streams
-from distributed_privrl.data.importing import from_table
 from distributed_privrl.data.trajectories import Trajectories
-from distributed_privrl.marginals.rollout import Rollout
 
 NUMBERS = tuple(f"number_{i}" for i in range(10))
 FLAGS = ("flag_0", "flag_1")
@@ -106,19 +104,6 @@ def as_frame(made: Trajectories) -> pd.DataFrame:
     return pd.DataFrame({"person": np.repeat(np.arange(len(made)), made.lengths), **columns})
 
 
-def columns_kept(frame: pd.DataFrame, real: pd.DataFrame) -> float:
-    """Return the mean of 1 less the Kolmogorov-Smirnov statistic over all columns."""
-    grid = np.arange(HIGH + 1)
-    found = []
-    for name in COLUMNS:
-        shares = [
-            np.searchsorted(np.sort(one[name]), grid, side="right") / len(one)
-            for one in (frame, real)
-        ]
-        found.append(1 - np.abs(shares[0] - shares[1]).max())
-    return float(np.mean(found))
-
-
 def run(quick: bool) -> Result:
     """Measure all sizes and epsilons, with correlations of all pairs and without."""
     sizes, draws, drawn = SCALES["quick" if quick else "full"]
@@ -128,18 +113,29 @@ def run(quick: bool) -> Result:
         {
             **{"people": "", "epsilon": "", "correlations_share": "real rows of others"},
             **{"draw": "", **kept(relations(other), wanted)},
-            "columns": columns_kept(other, real),
+            "columns": columns_kept(other, real, COLUMNS, high=HIGH),
         }
     ]
     misses: dict[tuple[int, float, float], list[float]] = {}
     for (units, epsilon), draw, share in product(sizes, range(draws), SHARES):
-        made = as_frame(_drawn(units, epsilon, share, draw, drawn))
+        trajectories = drawn_panel(
+            people(units, f"sensitive/{units}"),
+            SCHEMA,
+            bounds=BOUNDS,
+            rows=ROWS,
+            epsilon=epsilon,
+            model={},
+            training={"correlations_share": share},
+            draw=draw,
+            count=drawn,
+        )
+        made = as_frame(trajectories)
         found = kept(relations(made), wanted)
         cells.append(
             {
                 **{"people": units, "epsilon": epsilon, "correlations_share": share, "draw": draw},
                 **found,
-                "columns": columns_kept(made, real),
+                "columns": columns_kept(made, real, COLUMNS, high=HIGH),
             }
         )
         misses.setdefault((units, epsilon, share), []).append(found["miss"])
@@ -161,25 +157,6 @@ def run(quick: bool) -> Result:
             " miss with all pairs over that without.",
         ),
     )
-
-
-def _drawn(units: int, epsilon: float, share: float, draw: int, count: int) -> Trajectories:
-    """Return trajectories of a run of the product."""
-    model = model_of(
-        lambda store: from_table(
-            people(units, f"sensitive/{units}"), SCHEMA, dataset=DATASET, store=store
-        ),
-        bounds=BOUNDS,
-        data={"unit": "person", "units": units, "max_length": ROWS},
-        epsilon=epsilon,
-        model={
-            **{"rows_per_unit": ROWS, "trajectories_per_unit": 1},
-            **{"draws": 50_000, "model_cells": 100_000},
-        },
-        training={"correlations_share": share, "sampling": {"max_length": ROWS}},
-        seed=SEED + draw,
-    )
-    return Rollout(model, ROWS).draw(count, Streams(SEED + draw).numpy("drawn"))
 
 
 if __name__ == "__main__":

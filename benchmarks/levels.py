@@ -11,15 +11,12 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.harness import SEED, Result
-from benchmarks.trajectory_models import DATASET, model_of
+from benchmarks.trajectory_models import columns_kept, drawn_panel
 from distributed_privrl.core.random import Streams
-from distributed_privrl.data.importing import from_table
 from distributed_privrl.data.trajectories import Trajectories
-from distributed_privrl.marginals.rollout import Rollout
 
 NUMBERS = ("steady", "tested", "wandering", "nobody's")
 ROWS, LAGS, HIGH = 10, (1, 3, 6), 100.0
@@ -91,19 +88,6 @@ def as_frame(made: Trajectories) -> pd.DataFrame:
     return pd.DataFrame({"person": np.repeat(np.arange(len(made)), made.lengths), **columns})
 
 
-def columns_kept(frame: pd.DataFrame, real: pd.DataFrame) -> float:
-    """Return the mean of 1 less the Kolmogorov-Smirnov statistic over all numbers."""
-    return float(np.mean([_alike(frame[one].dropna(), real[one].dropna()) for one in NUMBERS]))
-
-
-def _alike(one: "pd.Series[float]", other: "pd.Series[float]") -> float:
-    grid = np.arange(HIGH + 1)
-    shares: list[NDArray[np.float64]] = [
-        np.searchsorted(np.sort(each), grid, side="right") / len(each) for each in (one, other)
-    ]
-    return 1 - float(np.abs(shares[0] - shares[1]).max())
-
-
 def run(quick: bool) -> Result:
     """Measure all sizes and epsilons, with levels and without."""
     sizes, epsilons, draws, drawn = SCALES["quick" if quick else "full"]
@@ -115,19 +99,30 @@ def run(quick: bool) -> Result:
         },
         {
             **{"people": "", "epsilon": "", "levels": "real rows of others", "draw": ""},
-            **{**kept(other), "columns": columns_kept(other, real)},
+            **{**kept(other), "columns": columns_kept(other, real, NUMBERS, high=HIGH)},
         },
     ]
     errors: dict[str, list[float]] = {}
     for units, epsilon, draw, (name, memory) in product(
         sizes, epsilons, range(draws), (("of two", LEVELS), ("none", ()))
     ):
-        made = as_frame(_drawn(units, epsilon, memory, draw, drawn))
+        trajectories = drawn_panel(
+            people(units, f"sensitive/{units}"),
+            SCHEMA,
+            bounds=BOUNDS,
+            rows=ROWS,
+            epsilon=epsilon,
+            model={"memory": memory},
+            training={},
+            draw=draw,
+            count=drawn,
+        )
+        made = as_frame(trajectories)
         found = kept(made)
         cells.append(
             {
                 **{"people": units, "epsilon": epsilon, "levels": name, "draw": draw},
-                **{**found, "columns": columns_kept(made, real)},
+                **{**found, "columns": columns_kept(made, real, NUMBERS, high=HIGH)},
             }
         )
         errors.setdefault(f"{units}_{epsilon:g}_{name}", []).extend(_missed(found, kept(real)))
@@ -155,27 +150,6 @@ def _missed(found: dict[str, float], real: dict[str, float]) -> Iterator[float]:
     for name, value in found.items():
         if name.split(",")[0] in LEVELS:
             yield abs((value if np.isfinite(value) else 0.0) - real[name])
-
-
-def _drawn(
-    units: int, epsilon: float, memory: tuple[str, ...], draw: int, count: int
-) -> Trajectories:
-    """Return trajectories of a run of the product."""
-    model = model_of(
-        lambda store: from_table(
-            people(units, f"sensitive/{units}"), SCHEMA, dataset=DATASET, store=store
-        ),
-        bounds=BOUNDS,
-        data={"unit": "person", "units": units, "max_length": ROWS},
-        epsilon=epsilon,
-        model={
-            **{"rows_per_unit": ROWS, "trajectories_per_unit": 1, "memory": memory},
-            **{"draws": 50_000, "model_cells": 100_000},
-        },
-        training={"sampling": {"max_length": ROWS}},
-        seed=SEED + draw,
-    )
-    return Rollout(model, ROWS).draw(count, Streams(SEED + draw).numpy("drawn"))
 
 
 if __name__ == "__main__":

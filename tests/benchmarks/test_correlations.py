@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks import correlations
+from benchmarks.trajectory_models import columns_kept
 from distributed_privrl.data.trajectories import Trajectories
 
 
@@ -17,7 +18,7 @@ def test_real_rows_of_others_keep_relations_and_rows_without_any_keep_none() -> 
     found = correlations.kept(correlations.relations(others), real)
     assert found["miss"] < 0.02
     assert found["weak kept"] > 0.95
-    assert correlations.columns_kept(others, people) > 0.97
+    assert columns_kept(others, people, correlations.COLUMNS, high=correlations.HIGH) > 0.97
     source = np.random.default_rng(0)
     shuffled = people.copy()
     for name in correlations.COLUMNS:
@@ -25,7 +26,9 @@ def test_real_rows_of_others_keep_relations_and_rows_without_any_keep_none() -> 
     nothing = correlations.kept(correlations.relations(shuffled), real)
     assert nothing["weak kept"] == nothing["others kept"] == 0
     assert nothing["miss"] > 3 * found["miss"]
-    assert correlations.columns_kept(shuffled, people) == pytest.approx(1)
+    assert columns_kept(
+        shuffled, people, correlations.COLUMNS, high=correlations.HIGH
+    ) == pytest.approx(1)
 
 
 def test_drawn_rows_have_the_columns_of_the_table() -> None:
