@@ -30,8 +30,11 @@ _UNSORTED: tuple[ColumnKind, ...] = ("category", "text", "unclear date")
 _NONE = "none"
 CORRELATIONS_SHARE = 0.15
 """Of the budget, for how every two columns of a row go together."""
-_MOST_CORRELATED = 40
-"""Columns of whose pairs not too many are measured; see `correlations.MOST_SUMS`."""
+_FEWEST_CORRELATED, _MOST_CORRELATED = 8, 40
+"""Columns of whose pairs joint counts leave out many, and not too many are measured.
+
+See docs/design/0020-correlations.md and `correlations.MOST_SUMS`.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -506,8 +509,15 @@ def _levels(draft: Draft) -> list[str]:
 
 
 def _correlated(draft: Draft) -> list[str]:
-    """Return that it is measured how every two columns go together."""
-    share = CORRELATIONS_SHARE if len(draft.with_values) <= _MOST_CORRELATED else 0
+    """Return whether it is measured how every two columns go together."""
+    count = len(draft.with_values)
+    if count < _FEWEST_CORRELATED:
+        return [
+            f"  correlations_share: 0  # of the budget; {CORRELATIONS_SHARE} measures how every two"
+            " columns of",
+            "  # a row go together, by one number a pair; of so few, joint counts tell enough",
+        ]
+    share = CORRELATIONS_SHARE if count <= _MOST_CORRELATED else 0
     return [
         f"  correlations_share: {share}  # of the budget; it measures how every two columns of a",
         "  # row go together, by one number a pair, so that weak relations are kept, too",

@@ -130,11 +130,18 @@ def test_rows_on_their_own_are_a_table_of_people() -> None:
     assert "next_observation: none" in files["schema.yaml"]
     assert "rows_per_unit" not in files["config.yaml"]
     assert "max_length" not in files["config.yaml"]
-    assert "\ntraining:\n  correlations_share: 0.15  #" in files["config.yaml"]
+    assert "\ntraining:\n  correlations_share: 0  #" in files["config.yaml"]
     assert "\n  # together: [[A, B]]\noutput:" in files["config.yaml"]
     unknown = draft_of(frame, Roles(trajectory="none"))
     with pytest.raises(ConfigError, match=r"data\.unit \(line 9\)"):
         parse_yaml(unknown.files(FOLDER)["config.yaml"], source="config.yaml")
+
+
+@pytest.mark.parametrize(("more", "share"), [(1, "0"), (2, "0.15"), (34, "0.15"), (35, "0")])
+def test_pairs_are_measured_where_there_are_many_and_not_too_many(more: int, share: str) -> None:
+    frame = stays().assign(**{f"test {i}": np.arange(40) % 7 + i / 2 for i in range(more)})
+    config = draft_of(frame).files(FOLDER)["config.yaml"]
+    assert f"\ntraining:\n  correlations_share: {share}  #" in config
 
 
 def test_roles_that_are_named_are_taken() -> None:
