@@ -13,7 +13,6 @@ Reference: Blomqvist 1950, "On a measure of dependence between two random variab
 correlation, and its relation to that of normal numbers).
 """
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -183,20 +182,16 @@ def pairs_of(columns: TableColumns, places: Sequence[int]) -> NDArray[np.int64]:
         columns: of the table.
         places: the column of each question, in order.
     """
-    found = [
-        (one, other)
-        for one, other in itertools.combinations(range(len(places)), 2)
-        if _are_related(columns, places[one], places[other])
-    ]
-    return np.array(found, np.int64).reshape(-1, 2)
-
-
-def _are_related(columns: TableColumns, one: int, other: int) -> bool:
-    """Say whether it is measured how two columns go together."""
-    parts = {columns[one].part, columns[other].part}
-    if "next_observation" in parts:
-        return parts == {"next_observation", "action"}
-    return one != other
+    own = np.asarray(places, np.int64)
+    after, acts = (
+        np.array([columns[place].part == part for place in places], np.bool_)
+        for part in ("next_observation", "action")
+    )
+    first, second = np.triu_indices(len(places), 1)
+    within = (own[first] != own[second]) & ~after[first] & ~after[second]
+    follows = (acts[first] & after[second]) | (after[first] & acts[second])
+    pairs = np.stack([first, second], axis=1).astype(np.int64)
+    return np.asarray(pairs[within | follows])
 
 
 def untold_of(columns: TableColumns, places: Sequence[int]) -> NDArray[np.int64]:
@@ -214,13 +209,11 @@ def untold_of(columns: TableColumns, places: Sequence[int]) -> NDArray[np.int64]
 
 def most_sums(columns: TableColumns) -> int:
     """Return how many sums of answers are paid for: public; see `summed_answers`."""
-    codings = dict(columns.codings)
-    asked = {
-        place: max(_questions(columns[one]) for one in (place, codings.get(place, place)))
-        for place in _asked(columns)
-        if place not in codings.values()
-    }
-    places = [place for place, questions in asked.items() for _ in range(questions)]
+    asked: dict[tuple[Part, int], tuple[int, int]] = {}
+    for place in _asked(columns):
+        own = columns[place].part, columns[place].place  # two codings of one are alternatives
+        asked[own] = max(asked.get(own, (0, 0)), (_questions(columns[place]), place))
+    places = [place for questions, place in asked.values() for _ in range(questions)]
     return len(pairs_of(columns, places)) + len(untold_of(columns, places))
 
 

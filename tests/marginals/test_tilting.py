@@ -15,7 +15,7 @@ from distributed_privrl.marginals.correlations import (
 )
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.rollout import Rollout
-from distributed_privrl.marginals.tilting import Tilt, Traits, block_sizes, fitted_tilt, traits_of
+from distributed_privrl.marginals.tilting import Tilt, Traits, block_sizes, fitted_tilt
 from tests.marginals.fields import model_of
 from tests.marginals.rows import columns_of, few_columns, steps_of
 
@@ -134,6 +134,29 @@ def test_trajectories_go_together_and_are_as_long_as_before() -> None:
     assert tilted.drift.facts()["trajectories"] == 6000
 
 
+@pytest.mark.parametrize("lengths", [None, [0.0] * 3 + [10.0] * 9], ids=["free", "counted"])
+def test_who_goes_on_and_what_follows_actions_are_as_was_measured(
+    lengths: list[float] | None,
+) -> None:
+    model = model_of(columns_of(), lengths)
+    parts = [model.columns[one.place].part for one in questions_of(model.columns, model.shapes)]
+    state, action, after, end = (
+        parts.index(part) for part in ("observation", "action", "next_observation", "end")
+    )
+
+    def relations(values: dict[tuple[int, int], float]) -> list[float]:
+        made = Rollout(with_correlations(model, values, 0.01), LONGEST).draw(
+            6000, np.random.default_rng(0)
+        )
+        steps = made.transitions("trajectory")
+        high, later = steps.observations[:, 0] > 4.5, steps.next_observations[:, 0] > 4.5
+        pairs = (high, steps.terminated), (steps.actions, later)
+        return [float(np.corrcoef(one, other)[0, 1]) for one, other in pairs]
+
+    assert relations({(state, end): 0.2}) == pytest.approx([0.2, 0.0], abs=0.04)
+    assert relations({(action, after): 0.2}) == pytest.approx([0.0, 0.2], abs=0.04)
+
+
 def made_tilt(times: int = 4) -> Tilt:
     """Return a tilt by the first trait alone."""
     return Tilt(
@@ -188,11 +211,12 @@ def test_the_attack_knows_which_rows_are_taken_more_often() -> None:
 def test_blocks_are_all_there_is() -> None:
     assert block_sizes(0, 10) == []
     assert block_sizes(20, 10) == [10, 10]
-    assert (
-        traits_of(
-            rows_model().columns,
-            rows_model().shapes,
-            traits(with_correlations(rows_model(), {}, 1.0)).correlations,
-        ).size
-        == traits(with_correlations(rows_model(), {}, 1.0)).size
-    )
+
+
+def test_draws_have_as_many_traits_as_are_said() -> None:
+    for columns in (columns_of(), few_columns()):
+        model = with_correlations(model_of(columns), {}, 1.0)
+        own = traits(model)
+        assert own.of(model._drawn(7, np.random.default_rng(0))).shape == (7, own.size)
+        held = [model.columns[place].part for place, _ in own.held]
+        assert ("next_observation" in held) == ("time" not in held), "the next row's state is it"
