@@ -18,6 +18,7 @@ from distributed_privrl.marginals.association import BlockCounts
 from distributed_privrl.marginals.bins import Bins, found_bins
 from distributed_privrl.marginals.candidates import Candidates
 from distributed_privrl.marginals.cleaning import Released, cleaned, left_after_cleaning
+from distributed_privrl.marginals.clocks import asked_by_growth
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import StepSource
 from distributed_privrl.marginals.coupling import couplings
@@ -164,6 +165,18 @@ class Belief:
         left = self.implied.without_room
         found = self.candidates.worth_counting([one.count for one in self.tables], self._fits)
         return [one for one in found if not any(set(one.clique) <= set(told) for told in left)]
+
+    def asked(self, open_: Sequence[JointCount]) -> JointCount | None:
+        """Return what is to be counted next in any case; None: what is chosen.
+
+        Args:
+            open_: `worth_counting`.
+        """
+        return self.candidates.asked(
+            [one.clique for one in self.tables],
+            open_,
+            further=asked_by_growth(self.bins, self.tables),
+        )
 
     def small_enough(self, counts: Sequence[JointCount]) -> list[JointCount]:
         """Return those of joint counts with which the model stays as small as is its turn.
@@ -443,10 +456,30 @@ class Belief:
     def _measured(self, table: ReleasedTable) -> Measured:
         """Return what an estimate is told of a joint count."""
         counts, deviation = self._agreed(table), table.deviation
-        if lines := self.bins.lines(table.count):
+        if lines := self.bins.lines(table.count, apart=self._finer_elsewhere(table)):
             return Measured(table.clique, counts, deviation, lines)
         left = left_after_cleaning(counts, table.noisy.astype(np.float64), deviation)
         return Measured(table.clique, counts, left)
+
+    def _finer_elsewhere(self, table: ReleasedTable) -> set[int]:
+        """Return which columns of a joint count were counted more finely together in another one.
+
+        What lies within their parts was guessed there, by a model that knew less. Later counts of
+        the same parts know it better, too.
+        """
+        columns, place, found = self.bins.columns, self.tables.index(table), set[int]()
+        for other_place, other in enumerate(self.tables):
+            shared = tuple(i for i in table.clique if i in other.clique)
+            own, others = JointCount(shared, table.parts), JointCount(shared, other.parts)
+            if (
+                len(shared) > 1
+                and other_place != place
+                and others.tells(own)
+                and (other_place > place or not own.tells(others))
+                and columns.only_followed(other.clique) == columns.only_followed(table.clique)
+            ):
+                found |= set(shared)
+        return found
 
     @property
     def _cleaned(self) -> dict[Clique, NDArray[np.float64]]:

@@ -4,7 +4,7 @@ All of it is post-processing.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -136,18 +136,27 @@ class Bins:
             found = falls if found is None else found | falls
         return found
 
-    def lines(self, count: JointCount) -> tuple[NDArray[np.float64], ...]:
-        """Return how much of each bin is in each part; nothing where bins were counted."""
+    def lines(
+        self, count: JointCount, *, apart: Collection[int] = ()
+    ) -> tuple[NDArray[np.float64], ...]:
+        """Return how much of each bin is in each part; nothing where bins were counted.
+
+        Args:
+            count: what was counted.
+            apart: columns of which more is known than their parts: a bin is all in its own part.
+                Elsewhere what is found of parts is spread along straight lines from one to the
+                next, which is a guess of what lies within them.
+        """
         if not count.parts:
             return ()
-        return tuple(
-            np.eye(len(parts))
-            if len(np.unique(parts)) == len(parts)
-            else lines_of(margin.masses, parts, margin.atoms)
-            for margin, parts in zip(
-                map(self.margin, map(self.seen, count.clique)), self.maps(count), strict=True
-            )
-        )
+        found = []
+        for i, parts in zip(count.clique, self.maps(count), strict=True):
+            if i in apart or len(np.unique(parts)) == len(parts):
+                found.append(np.eye(int(parts[-1]) + 1)[parts])
+            else:
+                margin = self.margin(self.seen(i))
+                found.append(lines_of(margin.masses, parts, margin.atoms))
+        return tuple(found)
 
     def _parts(self, place: int, parts: int) -> NDArray[np.int64]:
         """Return the part of each bin of a column; see `JointCount`."""

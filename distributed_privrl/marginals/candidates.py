@@ -97,7 +97,13 @@ class Candidates:
         finer = self._has_own(count.clique) and not any(columns[i].difference for i in count.clique)
         return max(weight - 1, 1) if count.parts and finer else weight
 
-    def asked(self, measured: Sequence[Clique], open_: Sequence[JointCount]) -> JointCount | None:
+    def asked(
+        self,
+        measured: Sequence[Clique],
+        open_: Sequence[JointCount],
+        *,
+        further: Sequence[Clique] = (),
+    ) -> JointCount | None:
         """Return what is to be counted next in any case; None: nothing that could tell anything.
 
         Of the ways of counting the columns it is the finest whose mean cell stands out from noise,
@@ -106,8 +112,9 @@ class Candidates:
         Args:
             measured: columns that were counted together.
             open_: what is worth counting.
+            further: columns that are counted together in any case, after those that were asked for.
         """
-        for clique in self._asked:
+        for clique in (*self._asked, *further):
             ways = [one for one in open_ if one.clique == clique and clique not in measured]
             if ways:
                 cells = {one: math.prod(self._bins.counted(one)) for one in ways}

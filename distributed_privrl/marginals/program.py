@@ -211,7 +211,7 @@ class MarginalsProgram(TableProgram[TableModel]):
             open_ = belief.small_enough(open_)
             if not open_:
                 return
-            asked = belief.candidates.asked([one.clique for one in belief.tables], open_)
+            asked = belief.asked(open_)
             if asked is not None:
                 chosen, counts = asked, blocks(exact[asked.clique], belief.bins.maps(asked))
             else:

@@ -44,7 +44,7 @@ EXACT = 0.02 * UNIT_WEIGHT
 """Without privacy, counts are taken to be as exact as this."""
 _DIGEST = "digest"
 _TAGS = 10_000
-_RULES = 12
+_RULES = 13
 """Of what follows from counts: bins, parts, candidates, estimates. Another number is another
 version.
 """

@@ -56,7 +56,7 @@ def believed(
     each: int,
     noise: float = NOISE,
     seed: int = 0,
-    parts: int = 0,
+    parts: int | Sequence[int] = 0,
 ) -> Belief:
     """Return what counts with noise say, of columns alone and together.
 
@@ -67,7 +67,7 @@ def believed(
         each: rows of a person.
         noise: deviation of a cell's noise.
         seed: of the noise.
-        parts: of each number in joint counts.
+        parts: of each number in joint counts, or in each of them.
     """
     coded = columns.coded(counted)
     weights = UNIT_WEIGHT / each * np.ones(len(coded.cells))
@@ -91,9 +91,10 @@ def believed(
     rows = np.stack(bins, axis=1)
     names = [column.name for column in columns.columns]
     found.estimate()
-    for turn, clique in enumerate(cliques, start=seed + 1):
+    in_parts = [parts] * len(cliques) if isinstance(parts, int) else parts
+    for turn, (clique, each_part) in enumerate(zip(cliques, in_parts, strict=True), start=seed + 1):
         places = tuple(sorted(names.index(name) for name in clique))
-        count = JointCount(places, parts)
+        count = JointCount(places, each_part)
         parted = rows.copy()
         for i, one in zip(places, found.bins.maps(count), strict=True):
             parted[:, i] = one[rows[:, i]]

@@ -17,7 +17,7 @@ from distributed_privrl.marginals.asked import _listed, cliques_asked
 from distributed_privrl.marginals.bins import Bins
 from distributed_privrl.marginals.candidates import Candidates
 from distributed_privrl.marginals.shapes import ColumnShape
-from distributed_privrl.marginals.tables import JointCount
+from distributed_privrl.marginals.tables import Clique, JointCount
 from distributed_privrl.marginals.together import counted_together, from_tensors
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from tests.evaluation.named import info_of
@@ -56,6 +56,18 @@ def test_what_is_asked_for_is_counted_first_whatever_the_counts_say(
     assert len(made) == 3
     certificate = json.loads(done.directory.certificate.read_text())
     assert certificate["status"] == "valid"
+
+
+def test_what_growth_asks_for_comes_next(place: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def grown(bins: Bins, _: object) -> tuple[Clique, ...]:
+        names = [column.name for column in bins.columns.columns]
+        return ((names.index("observation_0"), names.index("observation_1")),)
+
+    monkeypatch.setattr(belief, "asked_by_growth", grown)
+    one = {"training__together": ASKED["training__together"][:1]}
+    done = place.start(place.config(**one), anyway=True, insecure_key=None)
+    made = [set(one) for one in counted(done)]
+    assert made[:2] == [{"observation_1", "reward"}, {"observation_0", "observation_1"}]
 
 
 def test_it_is_charged_as_if_it_had_been_chosen(place: Intake) -> None:
