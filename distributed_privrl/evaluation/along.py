@@ -12,6 +12,10 @@ TIME = "step of the trajectory"
 """What pairs call the place of a row in its trajectory, from 0."""
 _GROUPS = 8
 """Groups of steps at most, each of about as many rows."""
+_TIMES = 16
+"""Groups of the values of a clock, likewise."""
+_GROWS = 0.2
+"""Part of a number's variance, in ranks, between such groups from which on it grows with it."""
 
 
 def timed(rows: Rows) -> Rows:
@@ -81,3 +85,54 @@ def profile_gap(real: pd.DataFrame, other: pd.DataFrame) -> float:
     weights = counts[0] * both / (counts[0] * both).sum()
     gaps = (means[1] - means[0]) / deviation
     return float(np.sqrt(weights @ (gaps - weights @ gaps) ** 2))
+
+
+def clocks(rows: Rows) -> list[str]:
+    """Return the columns that tell how late a row is: `TIME`, and numbers of the state that rise.
+
+    They never fall from a row to the next one, and do not stay in all of them.
+    """
+    found = [TIME] if TIME in rows.frame else []
+    for now, after in zip(rows.state[: len(rows.successor)], rows.successor, strict=True):
+        if not is_category(rows.frame[now]):
+            change = (rows.frame[after] - rows.frame[now]).dropna()
+            if len(change) and change.min() >= 0 and change.max() > 0:
+                found.append(now)
+    return found
+
+
+def beside_others(
+    one: pd.Series, other: pd.Series, times: pd.Series
+) -> tuple[pd.Series, pd.Series] | None:
+    """Return two numbers less their means of the same time, if the first one grows with time.
+
+    Values of time are taken together in up to sixteen groups of about as many rows. Two numbers
+    that grow go together because they do; what is left is of people of the same time.
+
+    Args:
+        one: ``(N,)``.
+        other: ``(N,)``, of the same rows.
+        times: ``(N,)``, of the same rows.
+
+    Returns:
+        None: it does not grow, or there are no rows with both.
+
+    Example:
+        >>> times = pd.Series([0.0, 0.0, 1.0, 1.0])
+        >>> grown = beside_others(pd.Series([1.0, 2.0, 7.0, 8.0]), pd.Series(range(4)), times)
+        >>> grown[0].tolist()
+        [-0.5, 0.5, -0.5, 0.5]
+    """
+    known = (one.notna() & other.notna() & times.notna()).to_numpy()
+    if not known.any():
+        return None
+    one, other, times = (column[known].astype(np.float64) for column in (one, other, times))
+    edges = np.unique(np.quantile(times, np.linspace(0, 1, _TIMES + 1))[1:-1])
+    groups = np.searchsorted(edges, times, side="left")
+    ranks = one.rank()
+    variance = float(ranks.var(ddof=0))
+    between = float(ranks.groupby(groups).transform("mean").var(ddof=0))
+    if not variance > 0 or between < _GROWS * variance:
+        return None
+    first, second = (column - column.groupby(groups).transform("mean") for column in (one, other))
+    return first, second

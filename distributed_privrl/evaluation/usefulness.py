@@ -17,7 +17,15 @@ from scipy import stats
 
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.named_rows import Rows, is_category
-from distributed_privrl.evaluation.along import TIME, lengths, profile_gap, returns, timed
+from distributed_privrl.evaluation.along import (
+    TIME,
+    beside_others,
+    clocks,
+    lengths,
+    profile_gap,
+    returns,
+    timed,
+)
 from distributed_privrl.evaluation.conditional import explained, targets_of
 from distributed_privrl.evaluation.exact_rules.judging import (
     JudgedRule,
@@ -62,8 +70,8 @@ class Usefulness:
             where both sides have trajectories, of a column and `TIME`, too.
         rules: that hold in the real rows, with the shares of rows that keep to them.
         over_time: differences of what a step has to do with the next one: associations of a column
-            with itself, and shares of steps that keep its value; and of how the spread of a number
-            changes with `TIME`.
+            with itself, of numbers that grow also among rows of the same time, and shares of steps
+            that keep its value; and of how the spread of a number changes with `TIME`.
         profiles: distances of a number's mean at each step, in its standard deviations.
         taught: shares of reward, next state and end that state and action explain; 1 is the best.
         chosen: shares of actions that the state explains.
@@ -284,6 +292,14 @@ def _over_time(rows: Rows) -> dict[Named, float]:
             found[relation] = association(one, other)
             kept = one[known].to_numpy() == other[known].to_numpy()
             found[Named(f"often {name} stays", (name,))] = float(np.mean(kept))
+    late = clocks(rows)
+    for now, after in _steps(rows):
+        for clock in late:
+            one, other = rows.frame[now], rows.frame[after]
+            alike = None if now in late or is_category(one) else _alike(one, other, rows, clock)
+            if alike is not None:
+                together = f"{now} and the next step's go together where {clock} is the same"
+                found[Named(together, (now,))] = alike
     if TIME in rows.frame:
         for name in rows.own:
             column = rows.frame[name]
@@ -291,6 +307,12 @@ def _over_time(rows: Rows) -> dict[Named, float]:
                 widely = Named(f"widely {name} varies among trajectories", (name,))
                 found[widely] = spread_over(column, rows.frame[TIME])
     return found
+
+
+def _alike(one: pd.Series, other: pd.Series, rows: Rows, clock: str) -> float | None:
+    """Return how two numbers go together among rows of the same time; None: they do not grow."""
+    both = beside_others(one, other, rows.frame[clock])
+    return None if both is None else association(*both)
 
 
 def _taught(splits: _Splits, made: Rows, rng: np.random.Generator) -> tuple[Judged, ...]:

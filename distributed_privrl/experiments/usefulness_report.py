@@ -221,6 +221,7 @@ def _over_time(found: Usefulness) -> Section:
     return Section(
         title="From one step to the next",
         explanation="Difference of how strongly a column goes together with itself one step later,"
+        " of a number that grows also among rows of the same time, beside whose mean it stands;"
         " of the share of steps that keep its value, and of how the spread of a number changes"
         " along trajectories: the correlation of its distance from the step's median with the step."
         + _by(found),

@@ -285,6 +285,60 @@ def test_a_spread_that_grows_along_trajectories_is_judged() -> None:
     assert not any(one.name == name for one in judged(alone, flat).over_time)
 
 
+def pupils(seed: int, *, keep: float) -> Rows:
+    """Return pupils of four grades, whose scores grow, and are good if they were a year before."""
+    rng, count, years = np.random.default_rng(seed), 500, 3
+    first = rng.integers(0, 3, count)
+    score, scores = rng.normal(size=count), []
+    for _ in range(years + 1):
+        scores.append(score)
+        score = keep * score + (1 - keep**2) ** 0.5 * rng.normal(size=count)
+    beside = np.stack(scores, axis=1)
+    grade = first[:, None] + np.arange(years + 1.0)
+    grown = 40 * grade - 4 * grade**2 + 15 * beside
+    ends = np.tile(np.arange(years) == years - 1, count)
+    frame = pd.DataFrame(
+        {
+            "grade": grade[:, :-1].ravel(),
+            "score": grown[:, :-1].ravel(),
+            "mood": rng.normal(size=count * years),
+            "next grade": np.where(ends, np.nan, grade[:, 1:].ravel()),
+            "next score": np.where(ends, np.nan, grown[:, 1:].ravel()),
+            "next mood": np.where(ends, np.nan, rng.normal(size=count * years)),
+            "over": names(*np.where(ends, "yes", "no")),
+        }
+    )
+    return Rows(
+        frame=frame,
+        state=("grade", "score", "mood"),
+        action=(),
+        successor=("next grade", "next score", "next mood"),
+        units=np.repeat(np.arange(count), years).astype(np.uint64),
+        ends=ends,
+        reward=None,
+        end="over",
+    )
+
+
+@pytest.mark.usefixtures("nothing_learned")
+def test_growth_does_not_hide_that_pupils_forget_what_they_were() -> None:
+    """All pairs of columns are right; among pupils of a grade a score tells little of the next."""
+    found = judged(pupils(0, keep=0.7), pupils(1, keep=0.2))
+    name = "score and the next step's go together"
+    over_time = {one.name: one for one in found.over_time}
+    assert over_time[name].synthetic > 0.75 * over_time[name].real > 0.6
+    among = over_time[f"{name} where grade is the same"]
+    assert among.real == pytest.approx(0.69, abs=0.05)
+    assert among.synthetic == pytest.approx(0.2, abs=0.05)
+    told = [text for text in problems_of(found) if "where grade is the same" in text]
+    assert told[0].startswith(f"how {name} where grade is the same over time: 0.")
+    assert not any("mood" in one and "the same" in one for one in over_time)
+    assert not any(
+        "where grade" in text
+        for text in problems_of(judged(pupils(0, keep=0.7), pupils(2, keep=0.7)))
+    )
+
+
 @pytest.mark.usefixtures("nothing_learned")
 def test_a_hump_along_trajectories_is_judged() -> None:
     """As careers are; neither ranks nor spreads see where the middle lies."""
