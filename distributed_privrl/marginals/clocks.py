@@ -80,7 +80,7 @@ def between(counts: NDArray[np.float64]) -> float:
         (1.0, 0.0)
     """
     values, times = counts.sum(axis=1), counts.sum(axis=0)
-    total = values.sum()
+    total = float(values.sum())
     if total <= 0:
         return 0.0
     ranks = (values.cumsum() - values / 2) / total - 0.5
