@@ -7,7 +7,6 @@ same round with the vectors at hand. What workers need for themselves, coins for
 measured beside it. A line through these figures says what clusters would take that nobody here has.
 """
 
-import itertools
 import json
 import math
 import tempfile
@@ -37,6 +36,8 @@ from distributed_privrl.runtime.executor import RayExecutor, RayWorkerGroup
 MECHANISM = PrivateRound(clip_norm=1.0, noise_multiplier=1.0, sampling_probability=0.01)
 BYTES_A_PARAMETER = 4 + 8
 """For each worker: parameters go out in single precision, sums come in in double."""
+MOST_WORKERS = 10_000
+"""Workers up to which is looked for the number from which something holds."""
 ROW_BYTES = 12 * 4
 """Of a transition of a maze, as a worker holds it."""
 DEMO, LARGE = 88_076, 6_460_000
@@ -228,9 +229,19 @@ def seconds_between(line: NDArray[np.float64], workers: int, parameters: int) ->
     return sum(seconds(line, asked, parameters) for asked in in_between(workers))
 
 
-def first(holds: Callable[[int], bool]) -> int:
-    """Return the least number of workers, two or more, of which something holds."""
-    return next(workers for workers in itertools.count(2) if holds(workers))
+def first(holds: Callable[[int], bool]) -> int | None:
+    """Return the least number of workers, two or more, of which something holds.
+
+    None: it holds of none up to `MOST_WORKERS`. In a quick run noise may hide what a worker costs.
+    """
+    return next((workers for workers in range(2, MOST_WORKERS + 1) if holds(workers)), None)
+
+
+def from_on(workers: int | None) -> str:
+    """Return in words from how many workers on something holds; see `first`."""
+    return (
+        f"from {workers} workers on" if workers else f"with none of up to {MOST_WORKERS:,} workers"
+    )
 
 
 def example_rate() -> float:
@@ -282,13 +293,13 @@ def said_of(found: Mapping[str, Any]) -> list[str]:
             f"{found['workers']} workers, {size['parameters']:,} parameters:"
             f" {size['server alone, s']:.3g} s at the server alone,"
             f" {size['with processes in between, s']:.3g} s with {found['processes in between']}"
-            f" processes in between; these are quicker from {size['quicker from']} workers on."
+            f" processes in between; these are quicker {from_on(size['quicker from'])}."
             for size in found["sizes"]
         ),
         f"A batch of {example['batch']:,} at {example['parameters']:,} parameters is"
         f" {example['core-seconds']:.3g} core-seconds of workers"
         f" ({example['gradients a core-second']:,.0f} gradients a core-second,"
-        f" {RATES.stem}.md): from {example['server is the limit from']} workers on a server alone"
+        f" {RATES.stem}.md): {from_on(example['server is the limit from'])} a server alone"
         " needs longer than they do.",
     ]
 

@@ -55,6 +55,19 @@ def test_processes_in_between_pay_from_where_the_line_says() -> None:
     assert scaling.first(lambda n: scaling.seconds_between(line, n, 1) < n) == 6
 
 
+def test_workers_whose_cost_noise_hides_end_no_search() -> None:
+    """The line of a quick run beside other processes, in which a further worker costs nothing."""
+    cells = [
+        {"workers": w, "parameters": p, "CPU ms": 2.6 + 109 * p / 1e6}
+        for w in (1, 3, 10, 100)
+        for p in (10**4, 10**6, 10**7)
+    ]
+    found = scaling.fan_in(cells)
+    assert [size["quicker from"] for size in found["sizes"]] == [None] * len(found["sizes"])
+    said = " ".join(scaling.said_of(found))
+    assert "these are quicker with none of up to 10,000 workers." in said
+
+
 def test_what_is_stored_of_fan_in_follows_from_what_is_stored_of_rounds() -> None:
     stored = json.loads((RESULTS / "scaling.json").read_text())
     assert stored["fan_in"] == scaling.fan_in(stored["cells"])
