@@ -293,13 +293,13 @@ def _over_time(rows: Rows) -> dict[Named, float]:
             kept = one[known].to_numpy() == other[known].to_numpy()
             found[Named(f"often {name} stays", (name,))] = float(np.mean(kept))
     late = clocks(rows)
-    for now, after in _steps(rows):
-        for clock in late:
-            one, other = rows.frame[now], rows.frame[after]
-            alike = None if now in late or is_category(one) else _alike(one, other, rows, clock)
-            if alike is not None:
+    grown = [(now, after) for now, after in _steps(rows) if now not in late]
+    for now, after in grown:
+        for clock in [] if is_category(rows.frame[now]) else late:
+            both = beside_others(*(rows.frame[name] for name in (now, after, clock)))
+            if both is not None:
                 together = f"{now} and the next step's go together where {clock} is the same"
-                found[Named(together, (now,))] = alike
+                found[Named(together, (now,))] = association(*both)
     if TIME in rows.frame:
         for name in rows.own:
             column = rows.frame[name]
@@ -307,12 +307,6 @@ def _over_time(rows: Rows) -> dict[Named, float]:
                 widely = Named(f"widely {name} varies among trajectories", (name,))
                 found[widely] = spread_over(column, rows.frame[TIME])
     return found
-
-
-def _alike(one: pd.Series, other: pd.Series, rows: Rows, clock: str) -> float | None:
-    """Return how two numbers go together among rows of the same time; None: they do not grow."""
-    both = beside_others(one, other, rows.frame[clock])
-    return None if both is None else association(*both)
 
 
 def _taught(splits: _Splits, made: Rows, rng: np.random.Generator) -> tuple[Judged, ...]:

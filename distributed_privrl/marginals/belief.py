@@ -169,14 +169,16 @@ class Belief:
     def asked(self, open_: Sequence[JointCount]) -> JointCount | None:
         """Return what is to be counted next in any case; None: what is chosen.
 
+        Growth asks for half of all counts at most: a table of many numbers that grow has other
+        relations, too.
+
         Args:
             open_: `worth_counting`.
         """
-        return self.candidates.asked(
-            [one.clique for one in self.tables],
-            open_,
-            further=asked_by_growth(self.bins, self.tables),
-        )
+        measured = [one.clique for one in self.tables]
+        grown = asked_by_growth(self.bins, self.tables)
+        enough = 2 * sum(clique in grown for clique in set(measured)) >= self._planned
+        return self.candidates.asked(measured, open_, further=() if enough else grown)
 
     def small_enough(self, counts: Sequence[JointCount]) -> list[JointCount]:
         """Return those of joint counts with which the model stays as small as is its turn.

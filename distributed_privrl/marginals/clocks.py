@@ -38,6 +38,9 @@ def asked_by_growth(bins: Bins, tables: Sequence[ReleasedTable]) -> tuple[Clique
     Args:
         bins: of the columns.
         tables: joint counts that were released.
+
+    Privacy: post-processing of released counts; no event. What is counted so takes the place of a
+    choice, whose event is charged.
     """
     columns = bins.columns
     late = set(clocks(columns))

@@ -63,11 +63,17 @@ def test_what_growth_asks_for_comes_next(place: Intake, monkeypatch: pytest.Monk
         names = [column.name for column in bins.columns.columns]
         return ((names.index("observation_0"), names.index("observation_1")),)
 
-    monkeypatch.setattr(belief, "asked_by_growth", grown)
+    def charged(done: Any) -> list[Any]:
+        stages = json.loads(done.directory.certificate.read_text())["stages"]
+        return [stage["events"] for stage in stages]
+
     one = {"training__together": ASKED["training__together"][:1]}
-    done = place.start(place.config(**one), anyway=True, insecure_key=None)
+    chosen = place.run("chosen", key=None, output__dataset="intake/chosen-v0")
+    monkeypatch.setattr(belief, "asked_by_growth", grown)
+    done = place.run("grown", key=None, output__dataset="intake/grown-v0", **one)
     made = [set(one) for one in counted(done)]
     assert made[:2] == [{"observation_1", "reward"}, {"observation_0", "observation_1"}]
+    assert charged(done) == charged(chosen)
 
 
 def test_it_is_charged_as_if_it_had_been_chosen(place: Intake) -> None:

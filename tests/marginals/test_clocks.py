@@ -10,6 +10,7 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.declared import Gaps
 from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.clocks import asked_by_growth, between, clocks
@@ -30,9 +31,10 @@ def table(
     coding: NextObservation = "absolute",
     rising: bool = True,
     memory: bool = False,
+    gaps: bool = False,
     high: float = HIGH[0],
 ) -> TableColumns:
-    """Return columns of a class, which never falls, and a score."""
+    """Return columns of a class, which never falls, and a score, which may be missing."""
     highest = np.array([high, HIGH[1]])
     bounds = Bounds(
         low=np.zeros(2),
@@ -40,14 +42,16 @@ def table(
         columns=("observation_0", "observation_1"),
         step=np.ones(2),
     )
+    top = np.array([*highest, 1][: 2 + gaps], np.float32)
     columns = step_columns(
-        TableBox(np.zeros(2, np.float32), highest.astype(np.float32), []),
+        TableBox(np.zeros_like(top), top, [(2, 3)] if gaps else []),
         Discrete(1),
         bounds,
         next_observation=coding,
         ends=3,
         rising=[0] if rising else [],
         has_reward=False,
+        gaps=Gaps(observation=(1,)) if gaps else Gaps(),
     )
     found = trajectory_columns(
         columns,
@@ -120,10 +124,14 @@ def test_the_clock_that_tells_most_is_asked_for() -> None:
 
 
 def test_gaps_are_no_large_numbers() -> None:
-    """A missing score is the last bin of its column, and left out of what a clock tells."""
-    counts = np.array([[50.0, 0.0], [0.0, 50.0], [900.0, 0.0]])
-    assert between(counts[:2]) == 1.0
-    assert 0 < between(counts) < 0.5
+    """Most scores are missing, whatever the class: those that are there grow as before."""
+    missing = np.random.default_rng(1).random(len(pupils())) < 0.7
+    late, score = pupils().T
+    rows = np.stack([late, np.where(missing, 0, score), missing], axis=1)
+    assert asked(table(gaps=True), rows, GROWN) == {
+        ("observation_0", "next_observation_1"),
+        ("observation_1", "next_observation_1"),
+    }
     assert between(np.zeros((3, 2))) == between(np.ones((1, 2))) == 0.0
 
 
@@ -140,8 +148,16 @@ def test_what_was_asked_for_comes_first_and_growth_next(monkeypatch: pytest.Monk
             break
     growing = list(asked_by_growth(found.bins, found.tables))
     assert counted == [named, *growing]
+    others = [one for one in open_ if one.clique != named]
+    assert found.asked(others) is not None
+    for planned, enough in ((2, True), (3, False)):
+        monkeypatch.setattr(
+            belief, "asked_by_growth", lambda *_: (*growing, found.tables[0].clique)
+        )
+        monkeypatch.setattr(found, "_planned", planned)
+        assert (found.asked(others) is None) == enough, "half of all counts at most"
     monkeypatch.setattr(belief, "asked_by_growth", lambda *_: ())
-    assert found.asked([one for one in open_ if one.clique != named]) is None
+    assert found.asked(others) is None
 
 
 @pytest.mark.parametrize("memory", [False, True])
